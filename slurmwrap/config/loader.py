@@ -1,0 +1,273 @@
+"""Reading settings: option > environment SLURMWRAP_SECTION_KEY > file > default.
+
+Nothing is accepted that the table of settings does not know, and every value remembers
+where it came from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, get_type_hints
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from slurmwrap.config.settings import (
+    SECTIONS,
+    BudgetEntry,
+    Config,
+    Duration,
+    IndexLists,
+    StringLists,
+)
+from slurmwrap.errors import ConfigError, UnknownNameError
+from slurmwrap.units import parse_duration
+
+SITE_FILE = Path("/etc/slurmwrap/slurmwrap.toml")
+FILE_VARIABLE = "SLURMWRAP_CONFIG"
+# Variables of other parts that share the prefix without being settings.
+_OTHER_VARIABLES = frozenset({FILE_VARIABLE})
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """The settings, the file they came from, and the origin of each."""
+
+    config: Config
+    file: Path | None
+    origins: dict[str, str] = field(default_factory=dict)
+    """``section.key`` → ``default``, ``file PATH`` or ``environment NAME``."""
+
+
+def load_config(
+    path: Path | None = None, environment: Mapping[str, str] | None = None
+) -> LoadedConfig:
+    """The settings in force for this process.
+
+    Args:
+        path: the file to read; else ``$SLURMWRAP_CONFIG``, else the site's file if there is
+            one. A file that was asked for by name must exist.
+        environment: variables to take overrides from; the process's own when None.
+
+    Raises:
+        ConfigError: a file that can't be read, or a value of the wrong form.
+        UnknownNameError: a section or key that is no setting.
+    """
+    variables = os.environ if environment is None else environment
+    chosen = _choose_file(path, variables)
+    document = _read_toml(chosen) if chosen is not None else {}
+    origins: dict[str, str] = {}
+    where = f"file {chosen}"
+    known_sections = [*SECTIONS, "budget"]
+    for section in document:
+        if section not in known_sections:
+            raise UnknownNameError("section", section, known_sections, hint=f"in {chosen}")
+    sections: dict[str, Any] = {}
+    for section, settings_class in SECTIONS.items():
+        values = document.get(section, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{chosen}: [{section}] must be a table")
+        origins.update({f"{section}.{key}": where for key in values})
+        overrides = _environment_values(section, settings_class, variables)
+        origins.update(
+            {f"{section}.{key}": f"environment {name}" for key, (name, _) in overrides.items()}
+        )
+        merged = {**values, **{key: value for key, (_, value) in overrides.items()}}
+        sections[section] = _build(settings_class, section, merged, str(chosen or "environment"))
+    blocks = document.get("budget", [])
+    if not isinstance(blocks, list):
+        raise ConfigError(f"{chosen}: budgets are written as [[budget]] blocks")
+    budget = tuple(
+        _build_budget(block, number, str(chosen)) for number, block in enumerate(blocks, 1)
+    )
+    config = Config(**sections, budget=budget)
+    _check_zone(config.billing.timezone)
+    return LoadedConfig(config=config, file=chosen, origins=origins)
+
+
+def _choose_file(path: Path | None, variables: Mapping[str, str]) -> Path | None:
+    if path is not None:
+        return path
+    named = variables.get(FILE_VARIABLE)
+    if named:
+        return Path(named)
+    return SITE_FILE if SITE_FILE.exists() else None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"can't read configuration file {path}: {error.strerror}",
+            hint=f"name another with --config or {FILE_VARIABLE}",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def _environment_values(
+    section: str, settings_class: type[Any], variables: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Per key, the variable that overrides it and its text."""
+    found: dict[str, tuple[str, str]] = {}
+    for item in dataclasses.fields(settings_class):
+        name = f"SLURMWRAP_{section}_{item.name}".upper()
+        if name in variables and name not in _OTHER_VARIABLES:
+            found[item.name] = (name, variables[name])
+    return found
+
+
+def _build(settings_class: type[Any], section: str, values: Mapping[str, Any], where: str) -> Any:
+    hints = get_type_hints(settings_class)
+    known = {item.name: item for item in dataclasses.fields(settings_class)}
+    parsed: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise UnknownNameError(
+                "setting",
+                f"{section}.{key}",
+                [f"{section}.{name}" for name in known],
+                hint=f"in {where}",
+            )
+        try:
+            parsed[key] = parse_value(hints[key], value)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {section}.{key}: {error}") from error
+        choices = known[key].metadata["choices"]
+        if choices and parsed[key] not in choices:
+            raise UnknownNameError(
+                f"value of {section}.{key}", str(value), choices, hint=f"in {where}"
+            )
+    return settings_class(**parsed)
+
+
+def _build_budget(block: Any, number: int, where: str) -> BudgetEntry:
+    if not isinstance(block, dict):
+        raise ConfigError(f"{where}: [[budget]] block {number} must be a table")
+    entry: BudgetEntry = _build(BudgetEntry, "budget", block, f"{where}, [[budget]] block {number}")
+    if not entry.account and not entry.user:
+        raise ConfigError(f"{where}: [[budget]] block {number} names neither account nor user")
+    if (entry.card_hours is None) == (entry.money is None):
+        raise ConfigError(f"{where}: [[budget]] block {number} needs either card_hours or money")
+    amount = entry.card_hours if entry.card_hours is not None else entry.money
+    if amount is None or not amount.is_finite() or amount <= 0:
+        raise ConfigError(f"{where}: [[budget]] block {number}: {amount} is not a positive amount")
+    if not entry.thresholds or any(percent <= 0 for percent in entry.thresholds):
+        raise ConfigError(
+            f"{where}: [[budget]] block {number}: thresholds are positive percentages"
+        )
+    return entry
+
+
+def _check_zone(name: str) -> None:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ConfigError(
+            f"billing.timezone: {name!r} is not a time zone; write for example Asia/Shanghai"
+        ) from error
+
+
+def parse_value(form: Any, value: Any) -> Any:
+    """A setting's value in the form its annotation names; text is read as in the environment.
+
+    Raises:
+        ValueError: the value has another form.
+    """
+    parser = _PARSERS.get(form)
+    if parser is None:
+        raise AssertionError(f"no parser for settings of form {form!r}")
+    return parser(value)
+
+
+def _parse_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} must be text in quotes")
+    return value
+
+
+def _parse_whole(value: Any) -> int:
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} must be a whole number")
+    return value
+
+
+def _parse_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{value!r} must be a number")
+    number = float(value)
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError(f"{value!r} must be a finite number")
+    return number
+
+
+def _parse_switch(value: Any) -> bool:
+    words = {"true": True, "false": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} must be true or false")
+    return value
+
+
+def _parse_duration_value(value: Any) -> Duration:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} must be a duration in quotes, for example 30s, 90min or 2h")
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError(f"{value!r} must be longer than zero")
+    return Duration(seconds)
+
+
+def _parse_amount(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        # A TOML float has already lost the digits that were typed.
+        raise ValueError(f'{value!r} must be a whole number or an amount in quotes: "35.00"')
+    try:
+        return Decimal(value)
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not an amount") from None
+
+
+def _parse_list(item: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def parse(value: Any) -> tuple[Any, ...]:
+        parts = (
+            [part.strip() for part in value.split(",") if part.strip()]
+            if isinstance(value, str)
+            else value
+        )
+        if not isinstance(parts, list):
+            raise ValueError(f"{value!r} must be a list")
+        return tuple(item(part) for part in parts)
+
+    return parse
+
+
+def _parse_table(item: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
+    def parse(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(f"{value!r} must be a table")
+        return {key: item(part) for key, part in value.items()}
+
+    return parse
+
+
+_PARSERS: dict[Any, Callable[[Any], Any]] = {
+    str: _parse_text,
+    int: _parse_whole,
+    float: _parse_number,
+    bool: _parse_switch,
+    Duration: _parse_duration_value,
+    Decimal | None: _parse_amount,
+    tuple[str, ...]: _parse_list(_parse_text),
+    tuple[int, ...]: _parse_list(_parse_whole),
+    StringLists: _parse_table(_parse_list(_parse_text)),
+    IndexLists: _parse_table(_parse_list(_parse_whole)),
+}
