@@ -1,0 +1,1 @@
+"""The service: `slurmwrapd serve` beside slurmctld, `slurmwrapd agent` on every node."""

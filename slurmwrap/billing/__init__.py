@@ -1,0 +1,1 @@
+"""Billing: pure functions from records and prices to charges, statements and budgets."""

@@ -1,0 +1,1 @@
+"""What runs inside the job: the supervisor, its phases and metrics."""

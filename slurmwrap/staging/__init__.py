@@ -1,0 +1,1 @@
+"""Node-local copies of hot data."""

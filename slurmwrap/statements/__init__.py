@@ -1,0 +1,1 @@
+"""A statement as text, CSV and JSON."""

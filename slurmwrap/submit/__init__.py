@@ -1,0 +1,1 @@
+"""From options and a template to one readable script, and to sbatch."""
