@@ -1,0 +1,1 @@
+"""A throw-away real Slurm with simulated cards, for demos, tests and developers."""
