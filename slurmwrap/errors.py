@@ -110,6 +110,12 @@ class MungeError(SlurmwrapError):
         self.code = code
 
 
+class SlurmOutputError(SlurmwrapError):
+    """A Slurm command succeeded but printed something that can't be read as its answer."""
+
+    exit_code = 24
+
+
 class StoreError(SlurmwrapError):
     """The database can't be opened, read or written."""
 

@@ -66,6 +66,9 @@ class JobRun(Struct, frozen=True, kw_only=True):
     """Time suspended so far in this run."""
     nodes: tuple[str, ...]
     cards: tuple[CardAllocation, ...]
+    cards_known: bool = True
+    """False: slurmctld's answer did not say which cards; ``cards`` is then empty, the run holds
+    an unknown number of them, and nothing may be concluded about it."""
 
     @property
     def action_id(self) -> str:
