@@ -62,6 +62,8 @@ class Readings(Struct, frozen=True, kw_only=True):
     readings: tuple[CardReading, ...]
     dropped_messages: int = 0
     """Messages that the agent's spool had to drop so far: a known gap."""
+    error: str = ""
+    """Why the node's cards can't be listed at all, in the driver's words; empty when they can."""
 
 
 class RunEvents(Struct, frozen=True, kw_only=True):
