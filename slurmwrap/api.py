@@ -70,6 +70,8 @@ class RunEvents(Struct, frozen=True, kw_only=True):
     """push_run_events: what a job's supervisor publishes. Sent again, it changes nothing."""
 
     run: RunKey
+    """A start of 0 means: the run of this job that is on nodes now. The supervisor sends it
+    when Slurm did not tell it the start; the daemon then finds the run by slurmctld's list."""
     phases: tuple[Phase, ...] = ()
     metrics: tuple[MetricPoint, ...] = ()
     watch: WatchedMetric | None = None
