@@ -8,24 +8,16 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, NewType
+from typing import Any
 
-Duration = NewType("Duration", int)
-"""Whole seconds, written in files as ``30s``, ``2h``, ``1d12h``."""
+from slurmwrap.setting import Duration as Duration
+from slurmwrap.setting import setting as setting
 
 StringLists = dict[str, tuple[str, ...]]
 """A table whose values are lists of strings."""
 
 IndexLists = dict[str, tuple[int, ...]]
 """A table whose values are lists of whole numbers."""
-
-
-def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = ()) -> Any:
-    """A dataclass field that carries its meaning, and the words it may be."""
-    metadata = {"meaning": meaning, "choices": choices}
-    if isinstance(default, dict | list):
-        return field(default_factory=lambda: type(default)(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
