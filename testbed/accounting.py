@@ -39,4 +39,6 @@ def create_associations(instance: Instance) -> None:
         timeout=60,
     )
     if done.returncode != 0 or "rror" in done.stdout + done.stderr:
-        raise TestbedError(f"sacctmgr refused the testbed's accounts:\n{done.stdout}{done.stderr}\n(exit code {done.returncode})")
+        raise TestbedError(
+            f"sacctmgr refused the testbed's accounts:\n{done.stdout}{done.stderr}\n(exit code {done.returncode})"
+        )

@@ -157,7 +157,7 @@ class Testbed:
         """`sacct -P` as a list of rows; pass `-j`, `-D`, `-X`, `--format=…` as wanted."""
         argv = ["sacct", "-P", "--delimiter=\x1f", *arguments]
         pinned = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}
-        lines = self.run_as(user, argv, env=pinned, check=True).stdout.splitlines()
+        lines = self.run_as(user, argv, env=pinned, check=True).stdout.rstrip("\n").split("\n")
         if not lines:
             return []
         header = lines[0].split("\x1f")

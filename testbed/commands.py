@@ -7,14 +7,18 @@ import json
 import os
 import shlex
 import sys
+from typing import Any
 
-from testbed import daemons, environment, lifecycle
+from testbed import cards, daemons, environment, lifecycle
 from testbed.failures import TestbedError
-from testbed.instance import DEFAULT_NAME, Instance, name_instance
+from testbed.instance import DEFAULT_NAME, NODES, Instance, name_instance
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments, rest = _parser().parse_known_args(argv)
+    if rest and arguments.command != "burn":
+        _parser().error(f"unknown arguments: {' '.join(rest)}")
+    arguments.rest = rest
     try:
         return int(arguments.run(arguments))
     except TestbedError as error:
@@ -73,6 +77,36 @@ def _daemon(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _card(arguments: argparse.Namespace) -> int:
+    instance = _running(arguments.name)
+    state = instance.node_dir(arguments.node) / "nvml"
+    pairs = [text.partition("=") for text in arguments.settings]
+    for key, sign, _ in pairs:
+        if not sign:
+            raise TestbedError(f"{key!r}: a setting is KEY=VALUE; an empty VALUE removes the key")
+    keys: dict[str, cards.Value] = {key: value or None for key, _, value in pairs}
+    if arguments.driver:
+        cards.set_driver(state, **keys)
+        return 0
+    index = arguments.card
+    if arguments.minor is not None:
+        index = cards.find_index(state, arguments.minor)
+    if index is None:
+        raise TestbedError("which card? give --card (NVML index), --minor (Slurm index), --driver")
+    if arguments.reset:
+        cards.reset_card(state, index)
+    if keys:
+        cards.set_card(state, index, **keys)
+    for key, value in cards.read_card(state, index).items():
+        print(f"{key}={value}")
+    return 0
+
+
+def _burn(arguments: argparse.Namespace) -> int:
+    program = str(_running(arguments.name).root / "bin/testbed-burn")
+    os.execv(program, [program, *arguments.rest])
+
+
 def _running(name: str) -> Instance:
     instance = name_instance(name)
     if not instance.ports:
@@ -95,8 +129,26 @@ def _parser() -> argparse.ArgumentParser:
     env = commands.add_parser("env", parents=[named], help="print shell exports, or JSON")
     env.add_argument("--json", action="store_true")
     env.set_defaults(run=_env)
+    _add_card_commands(commands, named)
     for name in ("start", "stop", "restart"):
         one = commands.add_parser(name, parents=[named], help=f"{name} one daemon")
         one.add_argument("daemon", choices=daemons.NAMES)
         one.set_defaults(run=_daemon)
     return parser
+
+
+def _add_card_commands(commands: Any, named: argparse.ArgumentParser) -> None:
+    card = commands.add_parser("card", parents=[named], help="show or set a simulated card")
+    card.add_argument("--node", required=True, choices=[node.name for node in NODES])
+    card.add_argument(
+        "--card", type=int, metavar="I", help="the card with NVML index I (file cardI)"
+    )
+    card.add_argument(
+        "--minor", type=int, metavar="M", help="the card Slurm calls M (minor number)"
+    )
+    card.add_argument("--driver", action="store_true", help="set the node's driver instead")
+    card.add_argument("--reset", action="store_true", help="drop what was set before")
+    card.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    card.set_defaults(run=_card)
+    burn = commands.add_parser("burn", parents=[named], help="use the cards of this job")
+    burn.set_defaults(run=_burn)

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from string import Template
 
-from testbed import unix_users
+from testbed import cards, unix_users
 from testbed.instance import ADDRESS, CLUSTER, NODES, Instance, Node
 
 TEMPLATES = Path(__file__).parent / "conf"
@@ -44,6 +44,10 @@ def write_tree(instance: Instance) -> None:
 def _make_node(instance: Instance, node: Node) -> None:
     _make_dir(instance.node_dir(node.name), 0o755)
     _make_dir(instance.node_dir(node.name) / "nvme", 0o1777)
+    _make_dir(instance.node_dir(node.name) / "lib", 0o755)
+    cards.create_cards(
+        instance.node_dir(node.name) / "nvml", node.minors, node.card_name, node.memory_total_mib
+    )
     _make_dir(instance.root / "spool" / node.name, 0o755)
     devices = instance.root / "dev" / node.name
     _make_dir(devices, 0o755)

@@ -88,9 +88,7 @@ def start(instance: Instance, name: str, wait: bool = True) -> None:
 _children: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 
 
-def wait_ready(
-    instance: Instance, name: str, child: subprocess.Popen[bytes] | None = None
-) -> None:
+def wait_ready(instance: Instance, name: str, child: subprocess.Popen[bytes] | None = None) -> None:
     """Wait until a started daemon answers; tell its log's end when it doesn't."""
     daemon = describe(instance, name)
     child = child or _children.pop((str(instance.root), name), None)

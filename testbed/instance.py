@@ -95,7 +95,9 @@ def name_instance(name: str) -> Instance:
         raise TestbedError(f"testbed name {name!r}: use 1 to 20 of a-z, 0-9 and '-'")
     root = root_of_all() / name
     if len(str(root)) > 80:
-        raise TestbedError(f"{root} is too long for the sockets in it; shorten SLURMWRAP_TESTBED_ROOT")
+        raise TestbedError(
+            f"{root} is too long for the sockets in it; shorten SLURMWRAP_TESTBED_ROOT"
+        )
     if re.search(r"[^A-Za-z0-9/._-]", str(root)):
         raise TestbedError(f"{root}: Slurm's files can't name such a path; use A-Z a-z 0-9 . _ -")
     return Instance(name, root, _read_ports(root / "state.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import shutil
@@ -11,14 +12,20 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from testbed import accounting, configuration, daemons, packages, processes, unix_users
+from testbed import (
+    accounting,
+    configuration,
+    daemons,
+    driver_build,
+    packages,
+    processes,
+    unix_users,
+)
 from testbed.failures import DaemonFailed, TestbedError
 from testbed.instance import NODES, Instance, choose_ports, name_instance, root_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-Say = "Callable[[str], None]"
 
 
 def talk(message: str) -> None:
@@ -92,7 +99,9 @@ def _build(instance: Instance, say: Callable[[str], None]) -> Instance:
     unix_users.create_users()
     configuration.write_tree(instance)
     daemons.start(instance, "munged", wait=False)
-    _create_database(instance)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for work in [pool.submit(_create_database, instance), pool.submit(_build_cards, instance)]:
+            work.result()
     daemons.start(instance, "mariadb")
     daemons.wait_ready(instance, "munged")
     daemons.start(instance, "slurmdbd")
@@ -103,6 +112,14 @@ def _build(instance: Instance, say: Callable[[str], None]) -> Instance:
     wait_nodes(instance)
     instance.save()
     return instance
+
+
+def _build_cards(instance: Instance) -> None:
+    """One library under one path per node: from its own path it knows which node it is."""
+    driver_build.build_burn(instance.root / "bin")
+    library = driver_build.build_library(instance.root / "nvml")
+    for node in NODES:
+        os.link(library, instance.node_dir(node.name) / "lib" / library.name)
 
 
 def _create_database(instance: Instance) -> None:
