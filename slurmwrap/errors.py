@@ -194,6 +194,12 @@ class AlreadyRunningError(SlurmwrapError):
     exit_code = 72
 
 
+class NotifyError(SlurmwrapError):
+    """A message could not be delivered; secrets of its target are masked in the words."""
+
+    exit_code = 73
+
+
 def error_kinds() -> list[type[SlurmwrapError]]:
     """All kinds of error, each class once, ordered by exit code."""
     kinds: list[type[SlurmwrapError]] = []
