@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -54,14 +55,12 @@ def describe(instance: Instance, name: str) -> Daemon:
     return Daemon(name, ["slurmd", "-D", "-N", node], "root", lambda: True, where)
 
 
-def start(instance: Instance, name: str, wait: bool = True) -> None:
+def start(instance: Instance, name: str, wait: bool = True) -> subprocess.Popen[bytes] | None:
     """Start a daemon that does not run, and wait until it answers."""
     daemon = describe(instance, name)
     if find(instance, name) is not None:
-        return
-    owner = daemon.user
-    log, output = instance.log(name), instance.root / "log" / f"{name}.out"
-    with output.open("ab") as stream:
+        return None
+    with (instance.root / "log" / f"{name}.out").open("ab") as stream:
         child = subprocess.Popen(
             daemon.argv,
             stdin=subprocess.DEVNULL,
@@ -69,8 +68,8 @@ def start(instance: Instance, name: str, wait: bool = True) -> None:
             stderr=stream,
             start_new_session=True,
             cwd="/",
-            user=owner,
-            group=owner,
+            user=daemon.user,
+            group=daemon.user,
             extra_groups=[],
             umask=0o022,
             env=_environment(instance, daemon),
@@ -80,25 +79,17 @@ def start(instance: Instance, name: str, wait: bool = True) -> None:
     _pid_file(instance, name).write_text(f"{child.pid} {started}\n")
     if wait:
         wait_ready(instance, name, child)
-    else:
-        _children[(str(instance.root), name)] = child
-    del log
-
-
-_children: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+    return child
 
 
 def wait_ready(instance: Instance, name: str, child: subprocess.Popen[bytes] | None = None) -> None:
     """Wait until a started daemon answers; tell its log's end when it doesn't."""
     daemon = describe(instance, name)
-    child = child or _children.pop((str(instance.root), name), None)
     deadline = time.monotonic() + daemon.ready_seconds
     while not daemon.is_ready():
         code = child.poll() if child else None
         if code is not None:
             raise DaemonFailed(name, f"ended with {_describe_exit(code)}", log_tail(instance, name))
-        if child is None and find(instance, name) is None:
-            raise DaemonFailed(name, "is not running", log_tail(instance, name))
         if time.monotonic() > deadline:
             reason = f"did not answer within {daemon.ready_seconds:.0f} s"
             raise DaemonFailed(name, reason, log_tail(instance, name))
@@ -177,10 +168,8 @@ def _describe_exit(code: int) -> str:
 
 def _reap(pid: int) -> None:
     """Collect a child of ours, so that no zombie stays while a test session lives."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass
 
 
 def _answers(path: Path) -> bool:

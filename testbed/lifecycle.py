@@ -98,12 +98,12 @@ def wait_nodes(instance: Instance, timeout: float = 30.0) -> None:
 def _build(instance: Instance, say: Callable[[str], None]) -> Instance:
     unix_users.create_users()
     configuration.write_tree(instance)
-    daemons.start(instance, "munged", wait=False)
+    munged = daemons.start(instance, "munged", wait=False)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for work in [pool.submit(_create_database, instance), pool.submit(_build_cards, instance)]:
             work.result()
     daemons.start(instance, "mariadb")
-    daemons.wait_ready(instance, "munged")
+    daemons.wait_ready(instance, "munged", munged)
     daemons.start(instance, "slurmdbd")
     accounting.create_associations(instance)
     daemons.start(instance, "slurmctld")

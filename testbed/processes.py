@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -104,7 +105,5 @@ def kill_marked(root: Path, uids: frozenset[int] = frozenset(), timeout: float =
 
 
 def send_signal(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
