@@ -1,1 +1,1 @@
-"""Messages to people, and how they are delivered."""
+"""Messages to people: what they say, whom they reach, and whether they were taken."""
