@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from testbed.daemons import client_environment
+from testbed.daemons import own_environment
 from testbed.failures import DaemonFailed
 from testbed.instance import Instance
 
@@ -18,7 +18,7 @@ def create_associations(instance: Instance) -> None:
     ):
         done = subprocess.run(
             argv,
-            env=client_environment(instance),
+            env=own_environment(instance),
             capture_output=True,
             text=True,
             check=False,

@@ -73,6 +73,7 @@ class Testbed:
             user=entry.pw_uid,
             group=entry.pw_gid,
             extra_groups=os.getgrouplist(user, entry.pw_gid),
+            umask=0o022,
             **popen,
         )
 

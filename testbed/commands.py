@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
 import sys
 from typing import Any
 
-from testbed import cards, daemons, environment, lifecycle
+from testbed import cards, daemons, environment, lifecycle, unix_users
+from testbed.cluster import Testbed
 from testbed.failures import TestbedError
 from testbed.instance import DEFAULT_NAME, NODES, Instance, name_instance
 
@@ -60,12 +62,21 @@ def _env(arguments: argparse.Namespace) -> int:
 
 
 def _shell(arguments: argparse.Namespace) -> int:
-    instance = _running(arguments.name)
-    values = environment.exports(instance)
-    values["PATH"] = f"{instance.root}/bin:{os.environ.get('PATH', daemons.PATH)}"
-    values["PS1"] = f"[{instance.name}] \\w \\$ "
-    print("testbed: `exit` leaves this shell; the testbed stays up", file=sys.stderr)
-    os.execvpe("bash", ["bash", "--norc"], {**os.environ, **values})
+    testbed = Testbed.attach(arguments.name)
+    values = environment.exports(testbed.instance)
+    values["PATH"] = f"{testbed.root}/bin:{os.environ.get('PATH', daemons.PATH)}"
+    values["PS1"] = f"[{arguments.name}] \\u \\w \\$ "
+    program = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    argv = program or ["bash", "--norc"]
+    if arguments.user is None:
+        os.execvpe(argv[0], argv, {**os.environ, **values})
+    if arguments.user not in testbed.facts["users"]:
+        raise TestbedError(f"no user {arguments.user!r}; there are: {', '.join(unix_users.ALL)}")
+    with testbed.start_as(arguments.user, argv, env=values) as child:
+        while child.returncode is None:
+            with contextlib.suppress(KeyboardInterrupt):  # it is the program's, not ours
+                child.wait()
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
 def _daemon(arguments: argparse.Namespace) -> int:
@@ -123,12 +134,17 @@ def _parser() -> argparse.ArgumentParser:
         ("up", _up, "install what is missing and bring a testbed up"),
         ("down", _down, "remove every process, file and user of a testbed"),
         ("status", _status, "say which daemons run; exit code 3 when not all do"),
-        ("shell", _shell, "a shell whose Slurm is the testbed"),
     ):
         commands.add_parser(name, parents=[named], help=text).set_defaults(run=run)
     env = commands.add_parser("env", parents=[named], help="print shell exports, or JSON")
     env.add_argument("--json", action="store_true")
     env.set_defaults(run=_env)
+    shell = commands.add_parser(
+        "shell", parents=[named], help="a shell, or a program, in a testbed"
+    )
+    shell.add_argument("--user", help="as this testbed user, in its home directory")
+    shell.add_argument("program", nargs=argparse.REMAINDER, help="instead of a shell")
+    shell.set_defaults(run=_shell)
     _add_card_commands(commands, named)
     for name in ("start", "stop", "restart"):
         one = commands.add_parser(name, parents=[named], help=f"{name} one daemon")
@@ -150,5 +166,7 @@ def _add_card_commands(commands: Any, named: argparse.ArgumentParser) -> None:
     card.add_argument("--reset", action="store_true", help="drop what was set before")
     card.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     card.set_defaults(run=_card)
-    burn = commands.add_parser("burn", parents=[named], help="use the cards of this job")
+    burn = commands.add_parser(
+        "burn", parents=[named], help="use the cards of this job", allow_abbrev=False
+    )
     burn.set_defaults(run=_burn)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from testbed import processes
 from testbed.failures import DaemonFailed, TestbedError
-from testbed.instance import NODES, Instance
+from testbed.instance import ADDRESS, NODES, Instance
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAMES = ("munged", "mariadb", "slurmdbd", "slurmctld", *(f"slurmd-{n.name}" for n in NODES))
@@ -49,10 +49,11 @@ def describe(instance: Instance, name: str) -> Daemon:
     if name == "slurmctld":
         argv = ["slurmctld", "-D"]
         return Daemon(name, argv, "slurm", lambda: _slurmctld_answers(instance), where)
-    node = name.removeprefix("slurmd-")
     if name not in NAMES:
         raise TestbedError(f"no daemon {name!r} in a testbed; there are: {', '.join(NAMES)}")
-    return Daemon(name, ["slurmd", "-D", "-N", node], "root", lambda: True, where)
+    node = name.removeprefix("slurmd-")
+    argv = ["slurmd", "-D", "-N", node]
+    return Daemon(name, argv, "root", lambda: _listens(instance.ports[node]), where)
 
 
 def start(instance: Instance, name: str, wait: bool = True) -> subprocess.Popen[bytes] | None:
@@ -151,6 +152,11 @@ def client_environment(instance: Instance) -> dict[str, str]:
     }
 
 
+def own_environment(instance: Instance) -> dict[str, str]:
+    """The same for programs that `up` runs: marked, so that `down` ends them when `up` died."""
+    return client_environment(instance) | {processes.MARK: str(instance.root)}
+
+
 def _environment(instance: Instance, daemon: Daemon) -> dict[str, str]:
     base = {"PATH": PATH, "LC_ALL": "C.UTF-8", processes.MARK: str(instance.root)}
     if "TZ" in os.environ:
@@ -182,28 +188,28 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _listens(address: str, port: int) -> bool:
+def _listens(port: int) -> bool:
     try:
-        socket.create_connection((address, port), timeout=5).close()
+        socket.create_connection((ADDRESS, port), timeout=5).close()
     except OSError:
         return False
     return True
 
 
 def _slurmdbd_answers(instance: Instance) -> bool:
-    return _listens("127.0.0.1", instance.ports["slurmdbd"]) and _succeeds(
+    return _listens(instance.ports["slurmdbd"]) and _succeeds(
         instance, ["sacctmgr", "-n", "-P", "show", "cluster", "format=cluster"]
     )
 
 
 def _slurmctld_answers(instance: Instance) -> bool:
-    return _listens("127.0.0.1", instance.ports["slurmctld"]) and _succeeds(
+    return _listens(instance.ports["slurmctld"]) and _succeeds(
         instance, ["scontrol", "show", "config"]
     )
 
 
 def _succeeds(instance: Instance, argv: list[str]) -> bool:
     done = subprocess.run(
-        argv, env=client_environment(instance), capture_output=True, check=False, timeout=30
+        argv, env=own_environment(instance), capture_output=True, check=False, timeout=30
     )
     return done.returncode == 0

@@ -15,27 +15,27 @@ BURN = "testbed-burn"
 FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra")
 
 
-def build_library(directory: Path, *flags: str) -> Path:
+def build_library(directory: Path, *flags: str, environment: dict[str, str] | None = None) -> Path:
     """Compile libnvidia-ml.so.1 into a directory that LD_LIBRARY_PATH can name."""
     target = directory / LIBRARY
     sources = [str(SOURCES / f"{part}.c") for part in LIBRARY_PARTS]
     shared = ("-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{LIBRARY}")
-    _compile([*FLAGS, *flags, *shared, *sources, "-lm", "-ldl", "-lpthread"], target)
+    _compile([*FLAGS, *flags, *shared, *sources, "-lm", "-ldl", "-lpthread"], target, environment)
     return target
 
 
-def build_burn(directory: Path, *flags: str) -> Path:
+def build_burn(directory: Path, *flags: str, environment: dict[str, str] | None = None) -> Path:
     """Compile testbed-burn into a directory."""
     target = directory / BURN
-    _compile([*FLAGS, *flags, str(SOURCES / "burn.c")], target)
+    _compile([*FLAGS, *flags, str(SOURCES / "burn.c")], target, environment)
     target.chmod(0o755)
     return target
 
 
-def _compile(arguments: list[str], target: Path) -> None:
+def _compile(arguments: list[str], target: Path, environment: dict[str, str] | None) -> None:
     temporary = target.with_name(f".{target.name}.new")
     argv = ["gcc", *arguments, "-o", str(temporary)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise TestbedError(f"{' '.join(argv)} failed:\n{done.stderr}")
     os.replace(temporary, target)

@@ -40,6 +40,8 @@ def up(name: str, say: Callable[[str], None] = talk) -> Instance:
         if is_up(instance):
             say(f"{name} is up in {instance.root}")
             return instance
+        if _heal(instance, say):
+            return instance
         begin = time.monotonic()
         installed = packages.install_missing()
         if installed:
@@ -71,13 +73,30 @@ def is_up(instance: Instance) -> bool:
     return bool(instance.ports) and all(daemons.find(instance, name) for name in daemons.NAMES)
 
 
+def _heal(instance: Instance, say: Callable[[str], None]) -> bool:
+    """Start the daemons that died in an instance that was up; False when it can't be saved."""
+    if not instance.ports or packages.find_missing():
+        return False
+    dead = [name for name in daemons.NAMES if not daemons.find(instance, name)]
+    try:
+        unix_users.create_users()
+        for name in dead:
+            daemons.start(instance, name)
+        wait_nodes(instance)
+    except TestbedError as error:
+        say(f"{instance.name} can't be mended and is built anew: {error}")
+        return False
+    say(f"{instance.name} is up again in {instance.root}: started {', '.join(dead)}")
+    return True
+
+
 def wait_nodes(instance: Instance, timeout: float = 30.0) -> None:
     """Wait until slurmctld has heard from every node."""
     deadline = time.monotonic() + timeout
     while True:
         answer = subprocess.run(
             ["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %T"],
-            env=daemons.client_environment(instance),
+            env=daemons.own_environment(instance),
             capture_output=True,
             text=True,
             check=False,
@@ -116,8 +135,9 @@ def _build(instance: Instance, say: Callable[[str], None]) -> Instance:
 
 def _build_cards(instance: Instance) -> None:
     """One library under one path per node: from its own path it knows which node it is."""
-    driver_build.build_burn(instance.root / "bin")
-    library = driver_build.build_library(instance.root / "nvml")
+    environment = daemons.own_environment(instance)
+    driver_build.build_burn(instance.root / "bin", environment=environment)
+    library = driver_build.build_library(instance.root / "nvml", environment=environment)
     for node in NODES:
         os.link(library, instance.node_dir(node.name) / "lib" / library.name)
 
@@ -138,7 +158,7 @@ def _create_database(instance: Instance) -> None:
         group="slurm",
         extra_groups=[],
         cwd="/",
-        env={"PATH": daemons.PATH, processes.MARK: str(instance.root)},
+        env=daemons.own_environment(instance),
         capture_output=True,
         text=True,
         check=False,
@@ -151,19 +171,29 @@ def _create_database(instance: Instance) -> None:
 def _clear(instance: Instance) -> tuple[int, list[str]]:
     """Kill the processes, delete the directory, remove the users when nobody needs them."""
     is_last = not _others_exist(instance)
-    uids: frozenset[int] = frozenset()
-    if is_last:
-        ours = (unix_users.find_uid(user) for user in unix_users.created_by_us())
-        uids = frozenset(uid for uid in ours if uid)
-    killed = processes.kill_marked(instance.root, uids)
-    if instance.root.exists():
-        shutil.rmtree(instance.root)
+    ours = (unix_users.find_uid(user) for user in unix_users.created_by_us())
+    uids = frozenset(uid for uid in ours if uid)
+    killed = processes.kill_marked(instance.root, uids, own_uids=is_last)
+    _remove_tree(instance)
     removed: list[str] = []
     if is_last:
         removed = unix_users.remove_users()
         with contextlib.suppress(OSError):
             root_of_all().rmdir()
     return killed, removed
+
+
+def _remove_tree(instance: Instance) -> None:
+    """Delete the directory, though a program that is not ours may still write in it."""
+    for attempt in range(20):
+        if not instance.root.exists():
+            return
+        try:
+            shutil.rmtree(instance.root)
+        except OSError as error:
+            if attempt == 19:
+                raise TestbedError(f"can't delete {instance.root}: {error}") from error
+            time.sleep(0.1)
 
 
 def _others_exist(instance: Instance) -> bool:

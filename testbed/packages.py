@@ -83,7 +83,9 @@ def install_missing() -> list[str]:
         try:
             _apt(["install", "-y", "-q", "--no-install-recommends", *missing])
         except TestbedError:
-            _apt(["update", "-q"])  # lists may name versions that the mirror no longer has
+            # An earlier run was killed half way, or the lists name versions the mirror dropped.
+            subprocess.run(["dpkg", "--configure", "-a"], capture_output=True, check=False)
+            _apt(["update", "-q"])
             _apt(["install", "-y", "-q", "--no-install-recommends", *missing])
     return missing
 

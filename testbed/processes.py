@@ -58,11 +58,13 @@ def list_processes() -> Iterator[Process]:
                 yield process
 
 
-def find_marked(root: Path, uids: frozenset[int] = frozenset()) -> list[Process]:
-    """The daemons of a testbed, its job steps and jobs, and all processes of `uids`.
+def find_marked(root: Path, shared_uids: frozenset[int], own_uids: bool) -> list[Process]:
+    """The daemons of a testbed, its job steps and its jobs.
 
     A job's process is known by the environment slurmd gave it (our slurm.conf and a node name:
-    a person's shell may have the first, never the second) or by descent from one that is.
+    a person's shell may have the first, never the second), by descent from one that is, or, when
+    it threw all that away, by being a testbed user's and working in our directory. With
+    `own_uids` every process of those users is ours: no other testbed is left.
     """
     everything = {process.pid: process for process in list_processes()}
     slurm_conf = os.fsencode(root / "etc/slurm.conf")
@@ -72,7 +74,8 @@ def find_marked(root: Path, uids: frozenset[int] = frozenset()) -> list[Process]
             process.environment.get(b"SLURM_CONF") == slurm_conf
             and b"SLURMD_NODENAME" in process.environment
         )
-        if process.mark == str(root) or is_job or process.uid in uids:
+        is_users = process.uid in shared_uids and (own_uids or _works_in(root, process.pid))
+        if process.mark == str(root) or is_job or is_users:
             found[process.pid] = process
     grown = True
     while grown:
@@ -84,16 +87,31 @@ def find_marked(root: Path, uids: frozenset[int] = frozenset()) -> list[Process]
     return list(found.values())
 
 
+def _works_in(root: Path, pid: int) -> bool:
+    """Its working directory or one of its open files is under the root."""
+    directory = f"/proc/{pid}"
+    try:
+        links = [
+            f"{directory}/cwd",
+            *(f"{directory}/fd/{n}" for n in os.listdir(f"{directory}/fd")),
+        ]
+        return any(os.readlink(link).startswith(f"{root}/") for link in links)
+    except OSError:  # it ended, or a file was closed, while we looked: the next round tells
+        return False
+
+
 def find_other_roots(root: Path) -> set[str]:
     """Roots of other testbeds whose processes live, wherever their directories are."""
     return {process.mark for process in list_processes()} - {"", str(root)}
 
 
-def kill_marked(root: Path, uids: frozenset[int] = frozenset(), timeout: float = 20.0) -> int:
+def kill_marked(
+    root: Path, shared_uids: frozenset[int], own_uids: bool, timeout: float = 20.0
+) -> int:
     """Kill every process of a testbed, again and again until none is left; count them."""
     killed: set[tuple[int, int]] = set()
     deadline = time.monotonic() + timeout
-    while found := find_marked(root, uids):
+    while found := find_marked(root, shared_uids, own_uids):
         if time.monotonic() > deadline:
             pids = ", ".join(str(process.pid) for process in found)
             raise TestbedError(f"these processes of {root} don't die: {pids}")
