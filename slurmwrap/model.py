@@ -126,6 +126,8 @@ class ReadStatus(StrEnum):
     STALE = "stale"
     NO_ANSWER = "no_answer"
     NO_PERMISSION = "no_permission"
+    MISATTRIBUTED = "misattributed"
+    """Another job's process was on the card: the number may be that job's."""
 
 
 class CardProcess(Struct, frozen=True, kw_only=True):

@@ -80,6 +80,24 @@ class StoreDatabase:
             raise
         return database
 
+    @classmethod
+    def open_existing(cls, path: Path, *, any_schema: bool = False) -> StoreDatabase:
+        """The database at ``path``, which must be there.
+
+        Args:
+            any_schema: take an older schema as it is, to back it up.
+
+        Raises:
+            StoreError: there is none, or it can't be read.
+            SchemaError: its schema is not this version's.
+        """
+        if not path.is_file():
+            raise StoreError(
+                f"there is no database at {path}",
+                hint="slurmwrapd serve makes it; is daemon.database right?",
+            )
+        return cls(path) if any_schema else cls.open(path)
+
     @property
     def connection(self) -> sqlite3.Connection:
         """This thread's connection, in autocommit mode."""

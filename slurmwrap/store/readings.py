@@ -42,18 +42,29 @@ class Readings:
         clock_skew_seconds: int,
         dropped_messages: int,
         address: str,
+        error: str,
     ) -> None:
         """Remember that an agent spoke, and how it fares."""
         with self._database.writing() as connection:
             connection.execute(
                 "INSERT INTO agent (node, last_message_at, newest_reading_at,"
-                " clock_skew_seconds, dropped_messages, address) VALUES (?, ?, ?, ?, ?, ?)"
+                " clock_skew_seconds, dropped_messages, address, error)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (node) DO UPDATE SET last_message_at = excluded.last_message_at,"
                 " newest_reading_at = max(coalesce(newest_reading_at, 0),"
                 " coalesce(excluded.newest_reading_at, 0)),"
                 " clock_skew_seconds = excluded.clock_skew_seconds,"
-                " dropped_messages = excluded.dropped_messages, address = excluded.address",
-                (node, now, newest_reading_at, clock_skew_seconds, dropped_messages, address),
+                " dropped_messages = excluded.dropped_messages, address = excluded.address,"
+                " error = excluded.error",
+                (
+                    node,
+                    now,
+                    newest_reading_at,
+                    clock_skew_seconds,
+                    dropped_messages,
+                    address,
+                    error,
+                ),
             )
 
     def agents(self) -> list[sqlite3.Row]:
@@ -75,6 +86,19 @@ class Readings:
             )
             for card in cards
         }
+
+    def measured_seconds(self, cards: Iterable[Card], start: int, end: int) -> int:
+        """Card-seconds of ``[start, end)`` for which there is a good reading."""
+        total = 0
+        for card in cards:
+            row = self._database.query_one(
+                "SELECT coalesce(sum(min(ended_at, ?4) - max(started_at, ?3)), 0) AS seconds"
+                " FROM reading WHERE node = ?1 AND card_index = ?2 AND ended_at > ?3"
+                " AND started_at < ?4 AND status = 'ok'",
+                (card.node, card.index, start, end),
+            )
+            total += row["seconds"] if row else 0
+        return total
 
     def newest_since(self, since: int) -> dict[Card, CardReading]:
         """The newest reading of every card that sent one after ``since``."""

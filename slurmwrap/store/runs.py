@@ -80,6 +80,16 @@ class Runs:
         rows = self._select("SELECT * FROM run WHERE id = ?", (run_id,))
         return rows[0] if rows else None
 
+    def holders(self, card: Card, start: int, end: int) -> set[int]:
+        """Job ids of the runs that held the card at some moment of ``[start, end)``."""
+        rows = self._database.query(
+            "SELECT DISTINCT job_id FROM run JOIN run_card ON run_card.run_id = run.id"
+            " WHERE node = ? AND card_index = ? AND start < ?"
+            " AND (ended_at IS NULL OR ended_at > ?)",
+            (card.node, card.index, end, start),
+        )
+        return {row["job_id"] for row in rows}
+
     def of_job(self, job_id: int, array_task_id: int | None = None) -> list[StoredRun]:
         """Runs of a job as a user names it (12 or 12_3), newest first.
 
@@ -104,13 +114,13 @@ class Runs:
             (user, ended_since, limit),
         )
 
-    def set_end(self, key: RunKey, ended_at: int) -> None:
-        """Take the end that slurmdbd recorded: it is exact, a missing listing is not."""
+    def set_ends(self, ends: Iterable[tuple[RunKey, int]]) -> None:
+        """Take the ends that slurmdbd recorded: they are exact, a missing listing is not."""
         with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE run SET ended_at = ? WHERE cluster = ? AND job_id = ? AND start = ?"
-                " AND ended_at IS NOT ?",
-                (ended_at, key.cluster, key.job_id, key.start, ended_at),
+            connection.executemany(
+                "UPDATE run SET ended_at = ?1 WHERE cluster = ?2 AND job_id = ?3 AND start = ?4"
+                " AND ended_at IS NOT ?1",
+                [(end, key.cluster, key.job_id, key.start) for key, end in ends],
             )
 
     def suspensions(self, run_id: int) -> tuple[tuple[int, int | None], ...]:
@@ -226,20 +236,23 @@ def _upsert(connection: sqlite3.Connection, run: JobRun, now: int) -> int:
         "time_limit_seconds": run.time_limit_seconds,
         "suspended_seconds": run.suspended_seconds,
         "nodes": msgspec.json.encode(run.nodes).decode(),
+        "cards_known": run.cards_known,
         "now": now,
     }
     row = connection.execute(
         "INSERT INTO run (cluster, job_id, start, array_job_id, array_task_id, het_job_id,"
         " het_offset, state, user, uid, account, partition, qos, name, comment, reservation,"
-        " submit, time_limit_seconds, suspended_seconds, nodes, first_seen_at, last_seen_at)"
+        " submit, time_limit_seconds, suspended_seconds, nodes, cards_known,"
+        " first_seen_at, last_seen_at)"
         " VALUES (:cluster, :job_id, :start, :array_job_id, :array_task_id, :het_job_id,"
         " :het_offset, :state, :user, :uid, :account, :partition, :qos, :name, :comment,"
-        " :reservation, :submit, :time_limit_seconds, :suspended_seconds, :nodes, :now, :now)"
+        " :reservation, :submit, :time_limit_seconds, :suspended_seconds, :nodes, :cards_known,"
+        " :now, :now)"
         " ON CONFLICT (cluster, job_id, start) DO UPDATE SET state = :state, account = :account,"
         " partition = :partition, qos = :qos, name = :name, comment = :comment,"
         " reservation = :reservation, time_limit_seconds = :time_limit_seconds,"
-        " suspended_seconds = :suspended_seconds, nodes = :nodes, last_seen_at = :now,"
-        " ended_at = NULL RETURNING id",
+        " suspended_seconds = :suspended_seconds, nodes = :nodes, cards_known = :cards_known,"
+        " last_seen_at = :now, ended_at = NULL RETURNING id",
         values,
     ).fetchone()
     run_id = int(row["id"])
@@ -306,6 +319,7 @@ def _stored_run(row: sqlite3.Row, cards: tuple[CardAllocation, ...]) -> StoredRu
         suspended_seconds=row["suspended_seconds"],
         nodes=tuple(msgspec.json.decode(row["nodes"], type=list[str])),
         cards=cards,
+        cards_known=bool(row["cards_known"]),
     )
     return StoredRun(
         id=row["id"],

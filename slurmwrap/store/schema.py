@@ -39,7 +39,8 @@ def create_runs_and_readings(db: Database) -> None:
             submit INTEGER NOT NULL,
             time_limit_seconds INTEGER,
             suspended_seconds INTEGER NOT NULL,
-            nodes TEXT NOT NULL,
+            nodes TEXT NOT NULL, -- JSON list
+            cards_known INTEGER NOT NULL,
             first_seen_at INTEGER NOT NULL,
             last_seen_at INTEGER NOT NULL,
             ended_at INTEGER,
@@ -102,7 +103,8 @@ def create_runs_and_readings(db: Database) -> None:
             newest_reading_at INTEGER,
             clock_skew_seconds INTEGER NOT NULL,
             dropped_messages INTEGER NOT NULL,
-            address TEXT NOT NULL
+            address TEXT NOT NULL,
+            error TEXT NOT NULL -- why no card can be listed; empty: they can
         ) STRICT, WITHOUT ROWID
         """,
         """

@@ -9,6 +9,7 @@ COMMANDS = {
     "agent": "Read the cards of this node and send what they say (one per node).",
     "check": "Verify the things that silently ruin accounting or evidence.",
     "backup": "Write a consistent copy of the database while the service runs.",
+    "upgrade": "Bring a database of an older version up to date.",
 }
 """Every command and its line in --help; its module is slurmwrapd.cli.NAME."""
 

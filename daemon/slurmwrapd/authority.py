@@ -1,0 +1,89 @@
+"""Who is asking, and what they may see: decided by the uid that MUNGE proved."""
+
+from __future__ import annotations
+
+import pwd
+import socket
+from dataclasses import dataclass
+from functools import lru_cache
+
+from slurmwrap.config import Config
+from slurmwrap.errors import NotPermittedError, SlurmwrapError
+from slurmwrap.munge import Credential
+from slurmwrapd.service import Service
+
+
+@dataclass(frozen=True)
+class Asker:
+    """A proven user and the reach that slurmdbd gives them."""
+
+    uid: int
+    user: str
+    is_administrator: bool
+    coordinated_accounts: frozenset[str]
+
+    def may_see(self, *, user: str, account: str) -> bool:
+        """Whether a job of ``user`` in ``account`` is the asker's to see."""
+        return self.is_administrator or user == self.user or account in self.coordinated_accounts
+
+
+def identify(service: Service, credential: Credential) -> Asker:
+    """The asker behind a credential.
+
+    While slurmdbd has never answered, everybody is an ordinary user: privileges that can't be
+    looked up are not granted.
+    """
+    user = user_name(credential.uid)
+    is_root_or_self = credential.uid == 0 or user == service.config.daemon.user
+    try:
+        associations = service.associations()
+    except SlurmwrapError:
+        return Asker(credential.uid, user, is_root_or_self, frozenset())
+    return Asker(
+        uid=credential.uid,
+        user=user,
+        is_administrator=is_root_or_self or associations.is_administrator(user),
+        coordinated_accounts=associations.coordinated_accounts(user),
+    )
+
+
+def user_name(uid: int) -> str:
+    """The name of a uid.
+
+    Raises:
+        NotPermittedError: nobody has it here.
+    """
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        raise NotPermittedError(f"uid {uid} is no user of this host") from None
+
+
+def check_agent(config: Config, credential: Credential, node: str) -> None:
+    """That a credential comes from an agent of this node.
+
+    Raises:
+        NotPermittedError: another user, or an address that is not the node's.
+    """
+    user = user_name(credential.uid)
+    if user not in config.agents.users:
+        raise NotPermittedError(
+            f"user {user!r} may not push readings",
+            hint="agents.users lists the users that may",
+        )
+    addresses = config.agents.addresses.get(node) or _resolve(node)
+    if credential.address not in addresses:
+        raise NotPermittedError(
+            f"readings of node {node!r} came from {credential.address},"
+            f" not from {', '.join(addresses) or 'an address of that node'}",
+            hint=f"if that is right, add it to agents.addresses.{node}",
+        )
+
+
+@lru_cache(maxsize=65536)
+def _resolve(node: str) -> tuple[str, ...]:
+    try:
+        found = socket.getaddrinfo(node, None, family=socket.AF_INET)
+    except OSError:
+        return ()
+    return tuple(sorted({str(item[4][0]) for item in found}))

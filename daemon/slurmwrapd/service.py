@@ -1,0 +1,109 @@
+"""The parts that every task of the service works with, made once from the settings."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurmwrap.billing.prices import PriceBook
+from slurmwrap.config.price_file import load_price_book
+from slurmwrap.config.rules_file import load_rules
+
+from slurmwrap.clock import Clock, SystemClock
+from slurmwrap.config import Config
+from slurmwrap.errors import SlurmwrapError
+from slurmwrap.rules.ruleset import RuleSet
+from slurmwrap.slurm.accounting import AccountingRecords
+from slurmwrap.slurm.associations import Associations, read_associations
+from slurmwrap.slurm.commands import SlurmCommands
+from slurmwrap.slurm.control import JobControl
+from slurmwrap.slurm.live import LiveJobs
+from slurmwrap.store import Store
+
+log = logging.getLogger("slurmwrapd")
+
+_ASSOCIATIONS_AGE_SECONDS = 60
+
+
+@dataclass
+class Service:
+    """Settings, Slurm, the store and the clock, shared by all tasks and requests."""
+
+    config: Config
+    clock: Clock
+    store: Store
+    commands: SlurmCommands
+    live: LiveJobs
+    records: AccountingRecords
+    control: JobControl
+    rules: RuleSet
+    prices: PriceBook | None
+    started_at: int
+    _associations: tuple[int, Associations] | None = None
+    _associations_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def start(cls, config: Config, clock: Clock | None = None) -> Service:
+        """The service that these settings describe, with its database open.
+
+        Raises:
+            SlurmwrapError: a rule, price or database file that can't be used.
+        """
+        chosen_clock = clock or SystemClock()
+        rules = load_rules(Path(config.rules.file))
+        prices = load_prices(config)
+        commands = SlurmCommands(config.slurm)
+        live = LiveJobs(commands, config.accounting.card_gres, chosen_clock)
+        return cls(
+            config=config,
+            clock=chosen_clock,
+            store=Store.open(Path(config.daemon.database)),
+            commands=commands,
+            live=live,
+            records=AccountingRecords(commands, config.accounting.card_gres),
+            control=JobControl(commands, live),
+            rules=rules,
+            prices=prices,
+            started_at=chosen_clock.now(),
+        )
+
+    def reload(self, config: Config) -> None:
+        """Take new settings, rules and prices; on an error everything stays as it was.
+
+        What is bound at start (addresses, database, how Slurm is reached) needs a restart.
+        """
+        rules = load_rules(Path(config.rules.file))
+        prices = load_prices(config)
+        self.config, self.rules, self.prices = config, rules, prices
+
+    def associations(self) -> Associations:
+        """slurmdbd's users and accounts, at most a minute old; older ones if it is away.
+
+        Raises:
+            SlurmwrapError: slurmdbd has not answered once yet.
+        """
+        with self._associations_lock:
+            now = self.clock.now()
+            if self._associations and now - self._associations[0] < _ASSOCIATIONS_AGE_SECONDS:
+                return self._associations[1]
+            try:
+                self._associations = (now, read_associations(self.commands))
+            except SlurmwrapError as error:
+                if self._associations is None:
+                    raise
+                log.warning(
+                    "keeping associations of %d s ago: %s", now - self._associations[0], error
+                )
+                # Asked again after a while, not at every request.
+                self._associations = (now, self._associations[1])
+            return self._associations[1]
+
+
+def load_prices(config: Config) -> PriceBook | None:
+    """The site's prices; None when there is no price file (everything is then unpriced)."""
+    path = Path(config.billing.prices)
+    if not path.exists():
+        return None
+    return load_price_book(path, config.billing.timezone)
