@@ -1,0 +1,1 @@
+"""`slurmwrapd agent`: reads the cards of one node and sends what they say."""
