@@ -1,0 +1,531 @@
+"""The real pynvml against the simulated driver, without a Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testbed import cards, driver_build
+from testbed.failures import TestbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to compile the driver with"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the driver is for Linux"),
+]
+pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+
+MINORS = (3, 2, 1, 0)
+# Answers each line, a Python expression, with one line of JSON: [value] or {"error": code}.
+READER = """
+import json, sys, threading
+import pynvml as n
+def plain(value):
+    if isinstance(value, bytes): return value.decode()
+    if isinstance(value, (list, tuple)): return [plain(item) for item in value]
+    if hasattr(value, "_fields_"): return {f: plain(getattr(value, f)) for f, _ in value._fields_}
+    if isinstance(value, n.c_uint): return value.value
+    return value if isinstance(value, (int, float, str, dict, type(None))) else str(value)
+def card(index): return n.nvmlDeviceGetHandleByIndex(index)
+for line in sys.stdin:
+    try:
+        answer = [plain(eval(line))]
+    except n.NVMLError as error:
+        answer = {"error": error.value}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class Reader:
+    """A child process that has loaded the simulated driver through the real pynvml."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", READER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"PATH": os.environ["PATH"], **environment},
+        )
+
+    def ask(self, expression: str) -> Any:
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.child.stdin.write(expression + "\n")
+        self.child.stdin.flush()
+        answer = self.child.stdout.readline()
+        assert answer, f"the reader died of {expression}"
+        decoded = json.loads(answer)
+        return decoded["error"] if isinstance(decoded, dict) else decoded[0]
+
+    def close(self) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        assert self.child.wait(10) == 0
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library and testbed-burn, compiled with every warning an error."""
+    directory = tmp_path_factory.mktemp("driver")
+    driver_build.build_library(directory, "-Wconversion", "-Werror")
+    driver_build.build_burn(directory, "-Wconversion", "-Werror")
+    return directory
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    directory = tmp_path / "nvml"
+    cards.create_cards(directory, MINORS)
+    return directory
+
+
+@pytest.fixture
+def start(built: Path, state: Path) -> Iterator[Callable[..., Reader]]:
+    readers = []
+
+    def start_reader(**environment: str) -> Reader:
+        named = {"LD_LIBRARY_PATH": str(built), "SLURMWRAP_TESTBED_NVML": str(state)}
+        readers.append(Reader(named | environment))
+        return readers[-1]
+
+    yield start_reader
+    for reader in readers:
+        reader.close()
+
+
+@pytest.fixture
+def driver(start: Callable[..., Reader]) -> Reader:
+    reader = start()
+    assert reader.ask("n.nvmlInit()") is None
+    return reader
+
+
+@pytest.fixture
+def burn(built: Path, state: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    children = []
+
+    def start_burn(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(
+            [built / "testbed-burn", *arguments],
+            env={"SLURMWRAP_TESTBED_NVML": str(state), **environment},
+        )
+        children.append(child)
+        deadline = time.monotonic() + 5
+        while not list((state / "use").glob(f"*.{child.pid}")) and child.poll() is None:
+            assert time.monotonic() < deadline, "burn left no file"
+            time.sleep(0.005)
+        return child
+
+    yield start_burn
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def utils(driver: Reader) -> list[int]:
+    return list(driver.ask("[n.nvmlDeviceGetUtilizationRates(card(i)).gpu for i in range(4)]"))
+
+
+def test_idle_cards_answer_what_an_idle_card_answers(driver: Reader) -> None:
+    assert driver.ask("n.nvmlDeviceGetCount()") == 4
+    assert utils(driver) == [0, 0, 0, 0]
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(0))") == 60_000
+    assert driver.ask("n.nvmlDeviceGetMemoryInfo(card(0)).used") == 500 << 20
+    assert driver.ask("n.nvmlDeviceGetComputeRunningProcesses(card(0))") == []
+    assert driver.ask("n.nvmlDeviceGetName(card(0))") == "NVIDIA A100-SXM4-80GB"
+
+
+def test_minor_numbers_come_in_any_order(driver: Reader) -> None:
+    minors = driver.ask("[n.nvmlDeviceGetMinorNumber(card(i)) for i in range(4)]")
+    assert minors == list(MINORS)
+    assert driver.ask("[n.nvmlDeviceGetIndex(card(i)) for i in range(4)]") == [0, 1, 2, 3]
+
+
+def test_a_card_is_found_by_uuid_bus_id_and_serial(driver: Reader, state: Path) -> None:
+    uuids = driver.ask("[n.nvmlDeviceGetUUID(card(i)) for i in range(4)]")
+    assert uuids == [cards.read_card(state, i)["uuid"] for i in range(4)]
+    assert len(set(uuids)) == 4
+    for index, key in enumerate(uuids):
+        found = f"n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID({key!r}))"
+        assert driver.ask(found) == index
+    bus = driver.ask("n.nvmlDeviceGetPciInfo(card(2)).busId")
+    assert driver.ask(f"n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId({bus!r}))") == 2
+    assert driver.ask("n.nvmlDeviceGetHandleByUUID('GPU-none')") == 6
+    assert driver.ask("card(4)") == 2
+
+
+def test_the_two_memory_calls_agree(driver: Reader, state: Path) -> None:
+    cards.set_card(state, 1, memory_used_mib=9000)
+    old = driver.ask("n.nvmlDeviceGetMemoryInfo(card(1))")
+    new = driver.ask("n.nvmlDeviceGetMemoryInfo(card(1), n.nvmlMemory_v2)")
+    assert old["used"] == 9000 << 20 == new["used"] + new["reserved"]
+    assert old["total"] == new["total"] == new["used"] + new["free"] + new["reserved"]
+
+
+def test_a_setting_takes_effect_at_once_and_on_its_card_only(driver: Reader, state: Path) -> None:
+    for value in (95, 7, 0, 100):
+        cards.set_card(state, 2, util=value)
+        assert utils(driver) == [0, 0, value, 0]
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(2))") == 350_000
+    cards.set_card(state, 2, power_mw=123_456, temperature=71)
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(2))") == 123_456
+    assert driver.ask("n.nvmlDeviceGetTemperature(card(2), 0)") == 71
+    cards.reset_card(state, 2)
+    assert utils(driver) == [0, 0, 0, 0]
+
+
+def test_utilisation_follows_its_schedule(driver: Reader, state: Path) -> None:
+    now = time.time()
+    cards.set_card(state, 0, util="95:60,0", since=now - 10)
+    cards.set_card(state, 1, util="95:60,0", since=now - 70)
+    cards.set_card(state, 2, util="80:20,10:10", since=now - 30 * 7 - 25)
+    cards.set_card(state, 3, util="80:20,10:10", since=now - 30 * 7 - 5)
+    assert utils(driver) == [95, 0, 10, 80]
+
+
+@pytest.mark.parametrize("code", [3, 4, 15, 16, 999])
+def test_an_error_of_one_call_of_one_card_touches_nothing_else(
+    driver: Reader, state: Path, code: int
+) -> None:
+    cards.set_card(state, 1, **{"error.GetUtilizationRates": code})
+    assert driver.ask("n.nvmlDeviceGetUtilizationRates(card(1))") == code
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(1))") == 60_000
+    for other in (0, 2, 3):
+        assert driver.ask(f"n.nvmlDeviceGetUtilizationRates(card({other})).gpu") == 0
+    cards.set_card(state, 1, **{"error.GetUtilizationRates": None})
+    assert utils(driver) == [0, 0, 0, 0]
+
+
+def test_a_lost_card_answers_so_to_everything(driver: Reader, state: Path) -> None:
+    driver.ask("globals().update(kept=card(2))")
+    cards.set_card(state, 2, **{"error.*": 15})
+    for call in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo"):
+        assert driver.ask(f"n.{call}(kept)") == 15
+    assert driver.ask("card(2)") == 15
+    assert driver.ask("n.nvmlDeviceGetCount()") == 4
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(3))") == 60_000
+
+
+def test_full_and_versioned_names_mean_the_same_call(driver: Reader, state: Path) -> None:
+    cards.set_card(state, 0, **{"error.nvmlDeviceGetComputeRunningProcesses_v3": 4})
+    assert driver.ask("n.nvmlDeviceGetComputeRunningProcesses(card(0))") == 4
+
+
+def test_a_delay_holds_its_call_and_no_other_thread(driver: Reader, state: Path) -> None:
+    cards.set_card(state, 0, **{"delay.GetUtilizationRates": 700})
+    driver.ask(
+        "globals().update(slow=threading.Thread("
+        "target=n.nvmlDeviceGetUtilizationRates, args=(card(0),)))"
+    )
+    begin = time.monotonic()
+    driver.ask("slow.start()")
+    assert driver.ask("n.nvmlDeviceGetUtilizationRates(card(1)).gpu") == 0
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(0))") == 60_000
+    assert time.monotonic() - begin < 0.5
+    driver.ask("slow.join()")
+    assert time.monotonic() - begin >= 0.7
+
+
+def test_init_answers_what_the_driver_file_says(start: Callable[..., Reader], state: Path) -> None:
+    cards.set_driver(state, **{"error.nvmlInit": 18})
+    reader = start()
+    assert reader.ask("n.nvmlInit()") == 18
+    cards.set_driver(state, **{"error.nvmlInit": None}, driver_version="550.1")
+    assert reader.ask("n.nvmlInit()") is None
+    assert reader.ask("n.nvmlSystemGetDriverVersion()") == "550.1"
+    cards.set_driver(state, **{"error.*": 18})
+    assert reader.ask("card(0)") == 18
+
+
+def test_no_state_directory_is_no_driver(start: Callable[..., Reader], tmp_path: Path) -> None:
+    reader = start(SLURMWRAP_TESTBED_NVML=str(tmp_path / "nowhere"))
+    assert reader.ask("n.nvmlInit()") == 9
+    assert reader.ask("n.nvmlDeviceGetCount()") == 1
+
+
+def test_the_library_knows_its_node_by_its_own_path_or_by_name(
+    start: Callable[..., Reader], built: Path, tmp_path: Path
+) -> None:
+    for node, name in (("gpu1", "first"), ("gpu2", "second")):
+        cards.create_cards(tmp_path / "nodes" / node / "nvml", (0,), name)
+    library = tmp_path / "nodes/gpu2/lib"
+    library.mkdir()
+    shutil.copy(built / driver_build.LIBRARY, library)
+    by_path = start(LD_LIBRARY_PATH=str(library), SLURMWRAP_TESTBED_NVML="")
+    by_name = start(
+        SLURMWRAP_TESTBED=str(tmp_path), SLURMWRAP_TESTBED_NODE="gpu1", SLURMWRAP_TESTBED_NVML=""
+    )
+    for reader, expected in ((by_path, "second"), (by_name, "first")):
+        reader.ask("n.nvmlInit()")
+        assert reader.ask("n.nvmlDeviceGetName(card(0))") == expected
+
+
+def test_mig_has_no_utilisation_and_shares_memory(driver: Reader, state: Path) -> None:
+    cards.set_card(state, 1, mig=1, mig_devices=2, util=50)
+    assert driver.ask("n.nvmlDeviceGetMigMode(card(1))") == [1, 1]
+    assert driver.ask("n.nvmlDeviceGetMigMode(card(0))") == [0, 0]
+    assert driver.ask("n.nvmlDeviceGetUtilizationRates(card(1))") == 3
+    mig = "n.nvmlDeviceGetMigDeviceHandleByIndex(card(1), {})"
+    assert driver.ask(f"n.nvmlDeviceGetUtilizationRates({mig.format(0)})") == 3
+    whole = driver.ask("n.nvmlDeviceGetMemoryInfo(card(1)).total")
+    assert driver.ask(f"n.nvmlDeviceGetMemoryInfo({mig.format(1)}).total") == whole // 2
+    uuid = driver.ask(f"n.nvmlDeviceGetUUID({mig.format(1)})")
+    assert uuid.startswith("MIG-")
+    assert driver.ask(f"n.nvmlDeviceIsMigDeviceHandle(n.nvmlDeviceGetHandleByUUID({uuid!r}))") == 1
+    assert driver.ask(mig.format(2)) == 6
+    assert utils_of(driver, 0, 2, 3) == [0, 0, 0]
+
+
+def utils_of(driver: Reader, *indexes: int) -> list[int]:
+    return [driver.ask(f"n.nvmlDeviceGetUtilizationRates(card({i})).gpu") for i in indexes]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense", "util=lots", "util=101", "util=5:", "util=5,6", "what=1", "\0", "=", "minor=-1"],
+)
+def test_a_malformed_file_makes_its_card_unknown_and_no_other(
+    driver: Reader, state: Path, text: str
+) -> None:
+    (state / "card3").write_text(text)
+    assert driver.ask("n.nvmlDeviceGetUtilizationRates(card(3))") == 999
+    assert utils_of(driver, 0, 1, 2) == [0, 0, 0]
+
+
+def test_a_card_whose_file_is_gone_is_lost(driver: Reader, state: Path) -> None:
+    driver.ask("globals().update(kept=card(3))")
+    (state / "card3").unlink()
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(kept)") == 15
+    assert driver.ask("n.nvmlDeviceGetCount()") == 3
+
+
+def test_burn_uses_the_cards_slurm_names_by_minor_number(
+    driver: Reader, burn: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    child = burn("--util", "90", "--memory-mib", "7000", SLURM_JOB_GPUS="0,2")
+    assert utils(driver) == [0, 90, 0, 90]  # minors 3, 2, 1, 0
+    processes = driver.ask("[vars(p) for p in n.nvmlDeviceGetComputeRunningProcesses(card(3))]")
+    assert [(p["pid"], p["usedGpuMemory"]) for p in processes] == [(child.pid, 7000 << 20)]
+    assert driver.ask("n.nvmlDeviceGetMemoryInfo(card(3)).used") == 7500 << 20
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(3))") == 321_000
+    assert driver.ask("n.nvmlDeviceGetComputeRunningProcesses(card(0))") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_burn_frees_its_card_at_once(
+    driver: Reader, burn: Callable[..., subprocess.Popen[bytes]], number: int
+) -> None:
+    child = burn("--cards", "1")
+    assert utils(driver) == [0, 0, 95, 0]
+    child.send_signal(number)
+    time.sleep(0.1)  # not waited for: a zombie uses no card
+    assert utils(driver) == [0, 0, 0, 0]
+    assert driver.ask("n.nvmlDeviceGetComputeRunningProcesses(card(2))") == []
+    assert child.wait() == -number
+
+
+def test_another_process_with_a_dead_burns_pid_does_not_inherit_its_card(
+    driver: Reader, burn: Callable[..., subprocess.Popen[bytes]], state: Path
+) -> None:
+    child = burn("--cards", "1")
+    (file,) = (state / "use").iterdir()
+    text = file.read_text().replace(f"pid={child.pid}", f"pid={os.getpid()}")
+    child.kill()
+    child.wait()
+    file.write_text(text)
+    assert utils(driver) == [0, 0, 0, 0]
+
+
+def test_burns_on_one_card_add_up_and_end_on_time(
+    driver: Reader, burn: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    first = burn("--util", "30", "--cards", "0", "--seconds", "0.6")
+    burn("--util", "25", "--cards", "0-1")
+    burn("--pattern", "60:100,0:100", "--cards", "1")
+    assert utils(driver) == [0, 0, 85, 55]
+    assert first.wait(5) == 0
+    assert utils(driver) == [0, 0, 85, 25]
+
+
+def test_what_the_file_says_wins_over_use(
+    driver: Reader, burn: Callable[..., subprocess.Popen[bytes]], state: Path
+) -> None:
+    burn("--cards", "0")
+    cards.set_card(state, 3, util=0, power_mw=300_000, memory_used_mib=70_000)
+    assert utils(driver) == [0, 0, 0, 0]
+    assert driver.ask("n.nvmlDeviceGetPowerUsage(card(3))") == 300_000
+    assert len(driver.ask("n.nvmlDeviceGetComputeRunningProcesses(card(3))")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--util", "101", "--cards", "0"), "101"),
+        (("--pattern", "5,6", "--cards", "0"), "5,6"),
+        (("--cards", "NoDevFiles"), "NoDevFiles"),
+        ((), "SLURM_JOB_GPUS"),
+        (("extra",), "extra"),
+    ],
+)
+def test_burn_refuses_what_it_cannot_do(
+    built: Path, state: Path, arguments: tuple[str, ...], word: str
+) -> None:
+    done = subprocess.run(
+        [built / "testbed-burn", *arguments],
+        env={"SLURMWRAP_TESTBED_NVML": str(state)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10,
+    )
+    assert done.returncode == 2
+    assert word in done.stderr
+
+
+def test_energy_is_power_over_time_and_shared_by_readers(
+    driver: Reader, start: Callable[..., Reader], state: Path
+) -> None:
+    cards.set_card(state, 0, power_mw=200_000)
+    second = start()
+    second.ask("n.nvmlInit()")
+    energy = "n.nvmlDeviceGetTotalEnergyConsumption(card(0))"
+    begin, first = time.monotonic(), driver.ask(energy)
+    readings = [first]
+    for reader in (driver, second) * 3:
+        time.sleep(0.05)
+        readings.append(reader.ask(energy))
+    expected = 200_000 * (time.monotonic() - begin)
+    assert readings == sorted(readings)
+    assert readings[-1] - first == pytest.approx(expected, rel=0.1)
+
+
+def test_a_new_xid_is_an_event(driver: Reader, state: Path) -> None:
+    driver.ask("globals().update(events=n.nvmlEventSetCreate())")
+    for index in range(4):
+        driver.ask(
+            f"n.nvmlDeviceRegisterEvents(card({index}), n.nvmlEventTypeXidCriticalError, events)"
+        )
+    assert driver.ask("n.nvmlEventSetWait_v2(events, 50)") == 10
+    cards.set_card(state, 1, xid="79")
+    event = driver.ask("n.nvmlEventSetWait_v2(events, 1000)")
+    assert (event["eventType"], event["eventData"]) == (8, 79)
+    assert driver.ask("n.nvmlEventSetWait_v2(events, 50)") == 10
+    cards.set_card(state, 1, xid="79#again")
+    assert driver.ask("n.nvmlEventSetWait_v2(events, 1000).eventData") == 79
+    assert driver.ask("n.nvmlEventSetFree(events)") is None
+
+
+def test_set_card_refuses_keys_and_values_it_does_not_know(state: Path) -> None:
+    with pytest.raises(TestbedError, match="utilisation"):
+        cards.set_card(state, 0, utilisation=5)
+    with pytest.raises(TestbedError, match="no card 9"):
+        cards.set_card(state, 9, util=5)
+    with pytest.raises(TestbedError, match="one line"):
+        cards.set_card(state, 0, name="a\nutil=5")
+    with pytest.raises(TestbedError, match="no key"):
+        cards.set_driver(state, util=5)
+    assert cards.find_index(state, 3) == 0
+
+
+# How each exported function is called through pynvml; H is the handle of card 0.
+CALLS = {
+    "nvmlSystemGetDriverVersion": "()",
+    "nvmlSystemGetNVMLVersion": "()",
+    "nvmlSystemGetCudaDriverVersion": "()",
+    "nvmlSystemGetCudaDriverVersion_v2": "()",
+    "nvmlSystemGetProcessName": "(1)",
+    "nvmlDeviceGetCount_v2": "()",
+    "nvmlDeviceGetHandleByIndex_v2": "(0)",
+    "nvmlDeviceGetHandleByUUID": "(n.nvmlDeviceGetUUID(H))",
+    "nvmlDeviceGetHandleByPciBusId_v2": "(b'00000000:10:00.0')",
+    "nvmlDeviceGetHandleBySerial": "(n.nvmlDeviceGetSerial(H))",
+    "nvmlDeviceGetTemperature": "(H, 0)",
+    "nvmlDeviceGetTemperatureV": "(H, 0)",
+    "nvmlDeviceGetTemperatureThreshold": "(H, 0)",
+    "nvmlDeviceGetClockInfo": "(H, 1)",
+    "nvmlDeviceGetMaxClockInfo": "(H, 1)",
+    "nvmlDeviceGetTotalEccErrors": "(H, 0, 0)",
+    "nvmlDeviceGetMemoryErrorCounter": "(H, 1, 1, 2)",
+    "nvmlDeviceGetMemoryInfo_v2": "(H, n.nvmlMemory_v2)",
+    "nvmlDeviceGetFieldValues": "(H, [83, 186, 82, 1])",
+    "nvmlEventSetCreate": "()",
+    "nvmlEventSetFree": "(n.nvmlEventSetCreate())",
+    "nvmlEventSetWait_v2": "(n.nvmlEventSetCreate(), 0)",
+    "nvmlDeviceRegisterEvents": "(H, 8, n.nvmlEventSetCreate())",
+    "nvmlDeviceGetMigDeviceHandleByIndex": "(H, 0)",
+    "nvmlDeviceGetProcessUtilization": "(H, 0)",
+    "nvmlDeviceGetSamples": "(H, 0, 0)",
+    "nvmlErrorString": "(15)",
+}
+PYNVML_NAMES = {
+    "nvmlDeviceGetCount_v2": "nvmlDeviceGetCount",
+    "nvmlDeviceGetHandleByIndex_v2": "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetHandleByPciBusId_v2": "nvmlDeviceGetHandleByPciBusId",
+    "nvmlDeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo",
+}
+ERRORS_OF_AN_IDLE_CARD = {
+    "nvmlEventSetWait_v2": 10,
+    "nvmlDeviceGetMigDeviceHandleByIndex": 6,
+    "nvmlDeviceGetProcessUtilization": 6,
+    "nvmlDeviceGetSamples": 3,
+    "nvmlDeviceGetGpuInstanceId": 3,
+    "nvmlDeviceGetComputeInstanceId": 3,
+    "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": 2,
+}
+LIFE = {"nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown"}
+
+
+def exported_functions(library: Path) -> list[str]:
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    )
+    names = [line.split()[-1] for line in listing.stdout.splitlines()]
+    assert all(name.startswith("nvml") for name in names)
+    return sorted(set(names) - LIFE)
+
+
+def test_every_exported_function_answers_through_pynvml(built: Path, driver: Reader) -> None:
+    driver.ask("globals().update(H=card(0))")
+    names = exported_functions(built / driver_build.LIBRARY)
+    assert len(names) > 60
+    for name in names:
+        function = PYNVML_NAMES.get(name, name)
+        answer = driver.ask(f"(n.{function}{CALLS.get(name, '(H)')},)")
+        if name in ERRORS_OF_AN_IDLE_CARD:
+            assert answer == ERRORS_OF_AN_IDLE_CARD[name], name
+        else:
+            assert isinstance(answer, list), f"{name} answered error {answer}"
+
+
+def test_nothing_answers_before_init_or_after_shutdown(start: Callable[..., Reader]) -> None:
+    reader = start()
+    reader.ask("n.nvmlInit()")
+    reader.ask("globals().update(H=card(0))")
+    reader.ask("n.nvmlShutdown()")
+    assert reader.ask("n.nvmlDeviceGetPowerUsage(H)") == 1
+    assert reader.ask("n.nvmlShutdown()") == 1
+
+
+def test_a_round_of_readings_is_cheap(driver: Reader) -> None:
+    """Eight calls on each of four cards: far below what a 1 Hz reader can notice."""
+    assert driver.ask("globals().update(hs=[card(i) for i in range(4)])") is None
+    calls = (
+        "[f(h) for h in hs for f in (n.nvmlDeviceGetUtilizationRates, n.nvmlDeviceGetMemoryInfo,"
+        "n.nvmlDeviceGetPowerUsage, n.nvmlDeviceGetComputeRunningProcesses)] and 1"
+    )
+    begin = time.monotonic()
+    for _ in range(50):
+        assert driver.ask(calls) == 1
+    assert (time.monotonic() - begin) / 50 < 0.02
