@@ -65,3 +65,9 @@ def pad_text(text: str, width: int, *, right: bool = False) -> str:
     """The text filled up with spaces to ``width`` columns, at its left end when ``right``."""
     spaces = " " * max(0, width - text_width(text))
     return spaces + text if right else text + spaces
+
+
+def one_line(text: str, width: int = 120) -> str:
+    """The text cleaned and cut: fit for a table's cell, a mail's subject or a log line."""
+    # Names can be megabytes long: only what can be shown is looked at.
+    return cut_text(clean_text(text[: width + 1]), width)

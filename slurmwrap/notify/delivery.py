@@ -11,8 +11,8 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from slurmwrap.display import one_line
 from slurmwrap.errors import NotifyError
-from slurmwrap.text import one_line
 
 MESSAGE_ID_HEADER = "X-Slurmwrap-Message"
 _MAIL_SCHEMES = frozenset({"mailto", "mailtos"})
@@ -45,7 +45,7 @@ def deliver(
     sender = apprise.Apprise()
     sender.add(service)
     result = sender.notify(
-        title=one_line(subject, limit=200),
+        title=one_line(subject, width=200),
         body=body,
         body_format=apprise.NotifyFormat.TEXT,
         interpret_escapes=False,
@@ -109,7 +109,7 @@ def _open_target(url: str) -> Any:
 
 def _scheme(url: str) -> str:
     scheme, separator, _ = url.partition("://")
-    return one_line(scheme.lower(), limit=20) if separator else "?"
+    return one_line(scheme.lower(), width=20) if separator else "?"
 
 
 def _explain(result: Any, url: str) -> str:
@@ -118,7 +118,7 @@ def _explain(result: Any, url: str) -> str:
     for entry in result.logs():
         is_socket = entry.level == "DEBUG" and entry.message.startswith("Socket Exception: ")
         if entry.level in ("WARNING", "ERROR") or is_socket:
-            words.append(one_line(entry.message, limit=300))
+            words.append(one_line(entry.message, width=300))
     return _hide_secrets("; ".join(words), url)
 
 

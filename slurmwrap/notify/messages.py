@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
+from slurmwrap.display import one_line
 from slurmwrap.model import JobRun
-from slurmwrap.text import one_line
 
 
 class Message(Struct, frozen=True):
@@ -115,7 +115,7 @@ def write_warning(
     return Message(
         subject=_about_job(subject, run),
         body=_paragraphs(
-            one_line(reason, limit=500) + "\n" + outlook,
+            one_line(reason, width=500) + "\n" + outlook,
             _describe_run(run, rule, words),
             _about_job(words["warning_help"], run),
         ),
@@ -135,7 +135,7 @@ def write_cancellation(
     """To a job's owner: that a rule has cancelled the job, why, and when it was announced."""
     words = _WORDS[language]
     lines = [
-        one_line(reason, limit=500),
+        one_line(reason, width=500),
         words["cancelled_at"].format(when=format_moment(cancelled_at, timezone)),
     ]
     if warned_at is not None:
@@ -179,7 +179,7 @@ def write_admin_alarm(
 ) -> Message:
     """To administrators: something that stops evidence or accounting from being right."""
     words = _WORDS[language]
-    lines = [one_line(line, limit=1000) for line in detail.splitlines()]
+    lines = [one_line(line, width=1000) for line in detail.splitlines()]
     return Message(
         subject=words["alarm_subject"].format(what=one_line(what)),
         body=_paragraphs(
@@ -207,7 +207,7 @@ def _describe_run(run: JobRun, rule: str, words: dict[str, str]) -> str:
             (words["user"], one_line(run.user)),
             (words["account"], one_line(run.account)),
             (words["partition"], one_line(run.partition)),
-            (words["nodes"], one_line(", ".join(run.nodes), limit=400)),
+            (words["nodes"], one_line(", ".join(run.nodes), width=400)),
             (words["cards"], str(len(run.cards))),
             (words["rule"], one_line(rule)),
         ]
@@ -215,7 +215,7 @@ def _describe_run(run: JobRun, rule: str, words: dict[str, str]) -> str:
 
 
 def _about_job(template: str, run: JobRun) -> str:
-    return template.format(job=run.action_id, name=one_line(run.name, limit=60))
+    return template.format(job=run.action_id, name=one_line(run.name, width=60))
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

@@ -133,7 +133,7 @@ def test_an_alarm_keeps_its_lines() -> None:
         timezone="UTC",
     )
     assert message.subject == "slurmwrapd: gpu1 answers nothing"
-    assert message.body.startswith("line 1\nline?2\n\nCluster: c1\n")
+    assert message.body.startswith("line 1\nline\ufffd2\n\nCluster: c1\n")
 
 
 def test_messages_exist_in_chinese() -> None:
