@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# The testbed is no part of what is installed. At the end of the path, it does not put the
+# checkout's slurmwrap before an installed one.
+sys.path.append(str(Path(__file__).parent.parent))
 
 MUNGED_START_SECONDS = 20
 
@@ -63,3 +68,13 @@ def _wait_for_socket(process: subprocess.Popen[bytes], socket: Path) -> None:
         if time.monotonic() > deadline:
             pytest.fail(f"munged has no socket after {MUNGED_START_SECONDS} s")
         time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulated libnvidia-ml.so.1, compiled: its folder belongs on LD_LIBRARY_PATH."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed: the simulated driver can't be compiled")
+    from testbed.driver_build import build_library
+
+    return build_library(tmp_path_factory.mktemp("driver"))
