@@ -59,7 +59,7 @@ def load_config(
     """
     variables = os.environ if environment is None else environment
     chosen = _choose_file(path, variables)
-    document = _read_toml(chosen) if chosen is not None else {}
+    document = read_toml(chosen) if chosen is not None else {}
     origins: dict[str, str] = {}
     where = f"file {chosen}"
     known_sections = [*SECTIONS, "budget"]
@@ -77,7 +77,9 @@ def load_config(
             {f"{section}.{key}": f"environment {name}" for key, (name, _) in overrides.items()}
         )
         merged = {**values, **{key: value for key, (_, value) in overrides.items()}}
-        sections[section] = _build(settings_class, section, merged, str(chosen or "environment"))
+        sections[section] = build_settings(
+            settings_class, section, merged, str(chosen or "environment")
+        )
     blocks = document.get("budget", [])
     if not isinstance(blocks, list):
         raise ConfigError(f"{chosen}: budgets are written as [[budget]] blocks")
@@ -98,14 +100,20 @@ def _choose_file(path: Path | None, variables: Mapping[str, str]) -> Path | None
     return SITE_FILE if SITE_FILE.exists() else None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(
+    path: Path,
+    what: str = "configuration file",
+    hint: str = f"name another with --config or {FILE_VARIABLE}",
+) -> dict[str, Any]:
+    """The document in a TOML file; ``what`` it is and the ``hint`` go into the error.
+
+    Raises:
+        ConfigError: it can't be read, or is not TOML in UTF-8.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            f"can't read configuration file {path}: {error.strerror}",
-            hint=f"name another with --config or {FILE_VARIABLE}",
-        ) from error
+        raise ConfigError(f"can't read {what} {path}: {error.strerror}", hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
@@ -122,7 +130,15 @@ def _environment_values(
     return found
 
 
-def _build(settings_class: type[Any], section: str, values: Mapping[str, Any], where: str) -> Any:
+def build_settings(
+    settings_class: type[Any], section: str, values: Mapping[str, Any], where: str
+) -> Any:
+    """One table of a file as a dataclass made of ``setting()`` fields.
+
+    Raises:
+        ConfigError: a value of the wrong form, or one that does not fit the others.
+        UnknownNameError: a key that is no setting, or a word that is none of the choices.
+    """
     hints = get_type_hints(settings_class)
     known = {item.name: item for item in dataclasses.fields(settings_class)}
     parsed: dict[str, Any] = {}
@@ -143,13 +159,18 @@ def _build(settings_class: type[Any], section: str, values: Mapping[str, Any], w
             raise UnknownNameError(
                 f"value of {section}.{key}", str(value), choices, hint=f"in {where}"
             )
-    return settings_class(**parsed)
+    try:
+        return settings_class(**parsed)
+    except ValueError as error:
+        raise ConfigError(f"{where}: [{section}] {error}") from error
 
 
 def _build_budget(block: Any, number: int, where: str) -> BudgetEntry:
     if not isinstance(block, dict):
         raise ConfigError(f"{where}: [[budget]] block {number} must be a table")
-    entry: BudgetEntry = _build(BudgetEntry, "budget", block, f"{where}, [[budget]] block {number}")
+    entry: BudgetEntry = build_settings(
+        BudgetEntry, "budget", block, f"{where}, [[budget]] block {number}"
+    )
     if not entry.account and not entry.user:
         raise ConfigError(f"{where}: [[budget]] block {number} names neither account nor user")
     if (entry.card_hours is None) == (entry.money is None):
