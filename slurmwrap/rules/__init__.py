@@ -17,8 +17,8 @@ What a caller does each tick, for each run that slurmctld says is RUNNING or SUS
    ask ``recheck(decided, run_now, verdict_now)``: a reason means leave it alone.
 
 ``verdict.reason`` keeps a template id with values: ``reason.text("en")`` or ``text("zh")``.
-Every rule wants to hear from the run's nodes, so metrics
-without fresh readings never cancel a run that holds cards.
+Every rule wants to hear from the run's nodes: metrics without fresh readings never cancel a run
+that holds cards.
 """
 
 from __future__ import annotations

@@ -39,10 +39,11 @@ TEMPLATES: dict[str, dict[str, str]] = {
     "en": {
         "text": "{text}",
         # idle-gpu
-        "busy": "at work: {cards} above {threshold_percent} %",
+        "busy": "at work: {cards}, {threshold_percent} % or more in up to {busy_percent} % of the"
+        " reads of the last {span_seconds}, mean {mean_percent} %",
         "idle": "idle for {held_seconds}: {cards} below {threshold_percent} % in"
         " {below_percent} % of the reads, mean {mean_percent} %, {coverage_percent} % of the"
-        " time seen, at most {memory} memory held",
+        " time seen, up to {memory} of memory held",
         "idle-cards": "{count} of {total} cards idle for {held_seconds}: {cards} below"
         " {threshold_percent} % in {below_percent} % of the reads, mean {mean_percent} %,"
         " {coverage_percent} % of the time seen",
@@ -69,7 +70,8 @@ TEMPLATES: dict[str, dict[str, str]] = {
     },
     "zh": {
         "text": "{text}",
-        "busy": "正在工作：{cards} 高于 {threshold_percent} %",
+        "busy": "正在工作：{cards} 在最近 {span_seconds} 内最多有 {busy_percent} % 的读数不低于"
+        " {threshold_percent} %，平均 {mean_percent} %",
         "idle": "已空闲 {held_seconds}：{cards} 有 {below_percent} % 的读数低于"
         " {threshold_percent} %，平均 {mean_percent} %，观测覆盖 {coverage_percent} %，"
         "占用显存最多 {memory}",
