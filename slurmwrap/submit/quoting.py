@@ -9,7 +9,6 @@ from slurmwrap.errors import UsageError
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./?*!\[\]-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_LONGEST_VALUE = 4000
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -28,8 +27,7 @@ def quote_directive(option: str, value: str = "") -> str:
     ``\`` before ``\`` and ``"``.
 
     Raises:
-        UsageError: a control character, which the line can't hold, or a value longer than its
-            parser reads.
+        UsageError: a control character, which the line can't hold.
     """
     if not value:
         return f"--{option}"
@@ -38,11 +36,6 @@ def quote_directive(option: str, value: str = "") -> str:
         raise UsageError(
             f"the value of --{option} holds the control character {found}: {value!r}",
             hint="names and paths that Slurm shall keep must be one line of text",
-        )
-    if len(value.encode("utf-8", "surrogateescape")) > _LONGEST_VALUE:
-        raise UsageError(
-            f"the value of --{option} is longer than {_LONGEST_VALUE} bytes,"
-            " more than sbatch reads from a script"
         )
     if _PLAIN.fullmatch(value):
         return f"--{option}={value}"
