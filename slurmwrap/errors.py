@@ -176,6 +176,12 @@ class NoRoomError(StagingError):
     exit_code = 61
 
 
+class LaunchError(SlurmwrapError):
+    """The command's processes can't be started on the nodes of the job."""
+
+    exit_code = 62
+
+
 class UnhealthyError(SlurmwrapError):
     """A check found something that would silently ruin accounting or evidence."""
 
