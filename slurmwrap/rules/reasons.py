@@ -106,6 +106,7 @@ _PROBLEMS: dict[str, dict[str, str]] = {
         "stale": "the readings of {cards} are stale",
         "no_answer": "the driver does not answer for {cards}",
         "no_permission": "the agent may not read {cards}",
+        "misattributed": "a process of another job is on {cards}",
         "broken_counter": "the utilisation counter of {cards} is broken (0 % at high power)",
     },
     "zh": {
@@ -115,6 +116,7 @@ _PROBLEMS: dict[str, dict[str, str]] = {
         "stale": "{cards} 的读数已过期",
         "no_answer": "驱动对 {cards} 没有应答",
         "no_permission": "代理无权读取 {cards}",
+        "misattributed": "{cards} 上有其他作业的进程",
         "broken_counter": "{cards} 的利用率计数器异常（高功率下显示 0 %）",
     },
 }
