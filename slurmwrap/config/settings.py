@@ -149,8 +149,9 @@ class StagingSettings:
     """Node-local copies of hot data."""
 
     cache_dir: str = setting(
-        "/tmp/slurmwrap-cache",
-        "Folder on the node's local disk; {node} stands for the node's name.",
+        "/tmp/slurmwrap-cache-{user}",
+        "Folder on the node's local disk. {node} stands for the node's name; {user} for the"
+        " user's, and without it every user gets a folder below.",
     )
     headroom: float = setting(0.2, "Share of the file system that staging leaves free.")
     workers: int = setting(8, "Copying threads per node.")
