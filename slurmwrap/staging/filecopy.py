@@ -1,0 +1,197 @@
+"""Copying one file's bytes with the fastest call that the two file systems allow."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+
+from slurmwrap.staging.manifest import Entry, shown
+
+PIECE_BYTES = 64 * 1024 * 1024
+_BUFFER_BYTES = 1024 * 1024
+# What a call answers when it can't serve this pair of file systems or kernels: the next one is
+# tried. Everything else (EIO, ENOSPC, EDQUOT, ...) is a real failure.
+_NOT_THIS_WAY = frozenset(
+    {
+        errno.EXDEV,
+        errno.ENOSYS,
+        errno.EOPNOTSUPP,
+        errno.EINVAL,
+        errno.EPERM,
+        errno.EBADF,
+        errno.ETXTBSY,
+        errno.EOVERFLOW,
+    }
+)
+
+CopyCall = Callable[[int, int, int, int], int]
+"""(from, to, offset, length) → bytes copied; 0 at the end of the file."""
+
+
+class SourceChangedError(Exception):
+    """A file is no longer what the scan saw. Not for users: the staging handles it."""
+
+
+class CancelledError(Exception):
+    """The copy was told to stop. Not for users: the staging handles it."""
+
+
+class FileCopier:
+    """Copies files between two file systems; remembers which call they refused.
+
+    Safe in several threads.
+
+    Args:
+        calls: the ways to copy, best first.
+        report: told the number of bytes after each piece.
+    """
+
+    def __init__(
+        self,
+        *,
+        calls: tuple[CopyCall, ...] | None = None,
+        report: Callable[[int], None] = lambda count: None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._calls = calls or (_copy_in_kernel, _send_file, _read_and_write)
+        self._best = 0
+        self._report = report
+        self._is_cancelled = is_cancelled
+
+    def copy(self, source: bytes, target: bytes, entry: Entry) -> bool:
+        """Make ``target`` a copy; False when it was one already, from an interrupted copy.
+
+        Modification time and mode are set last, so a file that has both is whole.
+
+        Raises:
+            SourceChangedError: the source is not, or does not stay, what ``entry`` says.
+            CancelledError: told to stop.
+            OSError: reading or writing failed; ``filename`` says which.
+        """
+        writing = _create(target, entry)
+        if writing is None:
+            self._report(entry.size)
+            return False
+        try:
+            # O_NONBLOCK: a FIFO that has taken the file's place must not hang the job.
+            reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                _check_unchanged(reading, source, entry)
+                self._copy_bytes(reading, writing, entry.size, source, target)
+                _check_unchanged(reading, source, entry)
+            finally:
+                os.close(reading)
+            os.fchmod(writing, entry.mode)
+            os.utime(writing, ns=(entry.mtime_ns, entry.mtime_ns))
+        except FileNotFoundError as error:
+            raise SourceChangedError(f"{shown(source)} has gone") from error
+        finally:
+            os.close(writing)
+        return True
+
+    def _copy_bytes(
+        self, reading: int, writing: int, size: int, source: bytes, target: bytes
+    ) -> None:
+        for start, end in _data_ranges(reading, size):
+            offset = start
+            while offset < end:
+                if self._is_cancelled():
+                    raise CancelledError
+                try:
+                    count = self._copy_piece(
+                        reading, writing, offset, min(end - offset, PIECE_BYTES)
+                    )
+                except OSError as error:
+                    error.filename = (
+                        target if error.errno in (errno.ENOSPC, errno.EDQUOT) else source
+                    )
+                    raise
+                if count == 0:
+                    raise SourceChangedError(f"{shown(source)} has become shorter")
+                offset += count
+                self._report(count)
+        if os.fstat(writing).st_size != size:
+            # Only a hole at the end is still missing.
+            os.ftruncate(writing, size)
+
+    def _copy_piece(self, reading: int, writing: int, offset: int, length: int) -> int:
+        while True:
+            best = self._best
+            is_last = best == len(self._calls) - 1
+            try:
+                count = self._calls[best](reading, writing, offset, length)
+            except OSError as error:
+                if is_last or error.errno not in _NOT_THIS_WAY:
+                    raise
+            else:
+                # Some kernels answer 0 for files that do have bytes (copy_file_range).
+                if count or is_last:
+                    return count
+            self._best = max(self._best, best + 1)
+
+
+def _create(target: bytes, entry: Entry) -> int | None:
+    """A descriptor of a new, empty target; None when a whole one is there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(target, flags, 0o600)
+    except FileExistsError:
+        status = os.lstat(target)
+        if (
+            stat.S_ISREG(status.st_mode)
+            and status.st_size == entry.size
+            and status.st_mtime_ns == entry.mtime_ns
+            and stat.S_IMODE(status.st_mode) == entry.mode
+        ):
+            return None
+        os.unlink(target)
+        return os.open(target, flags, 0o600)
+
+
+def _check_unchanged(reading: int, source: bytes, entry: Entry) -> None:
+    status = os.fstat(reading)
+    if (
+        not stat.S_ISREG(status.st_mode)
+        or status.st_size != entry.size
+        or status.st_mtime_ns != entry.mtime_ns
+    ):
+        raise SourceChangedError(f"{shown(source)} has changed")
+
+
+def _data_ranges(reading: int, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges that hold data: holes of a sparse file stay holes."""
+    if os.fstat(reading).st_blocks * 512 >= size:
+        yield 0, size
+        return
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(reading, offset, os.SEEK_DATA)
+            end = os.lseek(reading, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                return
+            yield offset, size  # this file system knows no holes
+            return
+        yield start, min(end, size)
+        offset = end
+
+
+def _copy_in_kernel(reading: int, writing: int, offset: int, length: int) -> int:
+    return os.copy_file_range(reading, writing, length, offset, offset)
+
+
+def _send_file(reading: int, writing: int, offset: int, length: int) -> int:
+    os.lseek(writing, offset, os.SEEK_SET)
+    return os.sendfile(writing, reading, offset, length)
+
+
+def _read_and_write(reading: int, writing: int, offset: int, length: int) -> int:
+    data = os.pread(reading, min(length, _BUFFER_BYTES), offset)
+    view = memoryview(data)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(writing, view[written:], offset + written)
+    return len(data)
