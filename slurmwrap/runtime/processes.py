@@ -1,0 +1,126 @@
+"""The command's process: started as typed, signalled as a group, waited for until all is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_POLL_SECONDS = 1.0
+_LEFTOVER_POLL_SECONDS = 0.05
+_HANDLED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+    signal.SIGCHLD,
+)
+
+
+class SignalInbox:
+    """Turns signals into bytes in a pipe, so that they are handled one by one in the main loop.
+
+    Handlers are in place from construction to ``close``. Main thread only.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._old_wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._old = {number: signal.signal(number, _ignore) for number in _HANDLED}
+
+    def wait(self, timeout_seconds: float = _POLL_SECONDS) -> list[signal.Signals]:
+        """Signals since the last call, in order; waits for one, but not longer than told."""
+        select.select([self._reading], [], [], timeout_seconds)
+        try:
+            data = os.read(self._reading, 512)
+        except BlockingIOError:
+            return []
+        return [signal.Signals(number) for number in data if number]
+
+    def wake(self) -> None:
+        """End a wait from another thread."""
+        with contextlib.suppress(BlockingIOError):  # full: the wait ends anyway
+            os.write(self._writing, b"\0")
+
+    def close(self) -> None:
+        """Put the handlers back that were there before."""
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_wakeup)
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+class CommandProcess:
+    """The command as a child in a session and process group of its own."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it can't be started.
+        """
+        self._process = subprocess.Popen(argv, env=dict(environment), start_new_session=True)
+
+    def poll(self) -> int | None:
+        """The exit status as a shell gives it (128+n for signal n); None: it still runs."""
+        status = self._process.poll()
+        if status is None:
+            return None
+        return 128 - status if status < 0 else status
+
+    def signal_group(self, number: signal.Signals) -> bool:
+        """Send a signal to the command and what it started; False when nothing is left."""
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            # Only processes of another user are left (a set-uid program): not ours to end.
+            return False
+        return True
+
+    def signal_command(self, number: signal.Signals) -> None:
+        """Send a signal to the command alone."""
+        self._process.send_signal(number)
+
+    def end_leftovers(self, grace_seconds: float, talk: Callable[[str], None]) -> None:
+        """After the command has ended: end what it left in its process group."""
+        if not self.signal_group(signal.SIGCONT):
+            return
+        talk("the command has ended, but left processes behind; they are ended too")
+        self.signal_group(signal.SIGTERM)
+        deadline = time.monotonic() + grace_seconds
+        while time.monotonic() < deadline:
+            if not self._group_is_alive():
+                return
+            time.sleep(_LEFTOVER_POLL_SECONDS)
+        self.signal_group(signal.SIGKILL)
+
+    def _group_is_alive(self) -> bool:
+        try:
+            os.killpg(self._process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+def start_failure(error: OSError, program: str) -> tuple[int, str]:
+    """Exit status and words for a command that can't be started, as shells have them."""
+    if error.errno == errno.ENOENT:
+        return NOT_FOUND, f"{program}: command not found"
+    return NOT_EXECUTABLE, f"{program}: {error.strerror}"
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The wake-up pipe has it."""
