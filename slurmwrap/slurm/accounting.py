@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+import io
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
 from msgspec import Struct
 
+from slurmwrap.errors import SlurmOutputError
 from slurmwrap.model import AccountingRecord
 from slurmwrap.slurm.commands import SlurmCommands
+from slurmwrap.slurm.records import parse_records
+
+PAGE_SECONDS = 86400
+"""slurmdbd refuses answers over 3 GiB, and sites bound the window (MaxQueryTimeRange)."""
+
+_REQUIRED_FIELDS = (
+    "JobIDRaw",
+    "JobID",
+    "Cluster",
+    "User",
+    "Account",
+    "Partition",
+    "QOS",
+    "State",
+    "Submit",
+    "Start",
+    "End",
+    "ElapsedRaw",
+    "Suspended",
+    "TimelimitRaw",
+    "NodeList",
+    "AllocTRES",
+)
+_OPTIONAL_FIELDS = ("DBIndex", "Reservation", "WCKey", "JobName")
+"""Asked for where `sacct --helpformat` has them; what users choose comes last."""
 
 
 class RecordBatch(Struct, frozen=True, kw_only=True):
@@ -24,15 +55,95 @@ class AccountingRecords:
     """Asks slurmdbd through ``sacct -D -X``."""
 
     def __init__(self, commands: SlurmCommands, card_gres: tuple[str, ...]) -> None:
-        raise NotImplementedError
+        self._commands = commands
+        self._card_gres = card_gres
+        self._fields: tuple[str, ...] = ()
 
     def read_records(self, since: int, until: int) -> RecordBatch:
         """All users' records that overlap ``[since, until)``, UTC epoch seconds.
 
-        Read overlapping windows and merge by (job_id, start or submit): a record can reach
-        slurmdbd after a later one has been read.
+        Read overlapping windows and merge by (job_id, start): a record can reach slurmdbd
+        after a later one has been read.
 
         Raises:
             SlurmUnavailableError, SlurmCommandError, SlurmOutputError: nothing was read.
         """
-        raise NotImplementedError
+        records: dict[tuple[int, int | None, int | None], AccountingRecord] = {}
+        rejected: dict[str, None] = {}
+        for page_start, page_end in page_window(since, until):
+            for record in self._read_page(page_start, page_end, rejected):
+                # A later page was read later: it may know the end of what was still running.
+                records[_identity(record)] = record
+        return RecordBatch(
+            since=since, until=until, records=tuple(records.values()), rejected=tuple(rejected)
+        )
+
+    def _read_page(
+        self, start: int, end: int, rejected: dict[str, None]
+    ) -> tuple[AccountingRecord, ...]:
+        # Nobody can put a delimiter into a job name that is made up after the job.
+        delimiter = f"\x1f{secrets.token_hex(8)}\x1f"
+        fields = self._choose_fields()
+        text = self._commands.run(
+            "sacct",
+            "--allusers",
+            "--duplicates",
+            "--allocations",
+            "--noheader",
+            "--parsable2",
+            f"--delimiter={delimiter}",
+            f"--starttime={_format_time(start)}",
+            f"--endtime={_format_time(end)}",
+            f"--format={','.join(fields)}",
+        )
+        batch = parse_records(
+            io.StringIO(text, newline="\n"),
+            fields=fields,
+            delimiter=delimiter,
+            card_gres=self._card_gres,
+            cluster=self._commands.cluster_name() if "Cluster" not in fields else "",
+            where="sacct's answer",
+        )
+        for line in batch.rejected:
+            rejected[line.reason] = None
+        unlisted = batch.rejected_count - len(batch.rejected)
+        if unlisted:
+            rejected[f"{unlisted} more rows between {_format_time(start)}Z and a day later"] = None
+        return batch.records
+
+    def _choose_fields(self) -> tuple[str, ...]:
+        """The fields that this sacct has, of those that we know what to do with.
+
+        Raises:
+            SlurmOutputError: one is missing that no bill can be made without.
+        """
+        if not self._fields:
+            offered = {word.lower() for word in self._commands.run("sacct", "--helpformat").split()}
+            missing = [name for name in _REQUIRED_FIELDS if name.lower() not in offered]
+            if missing:
+                raise SlurmOutputError(
+                    f"this sacct has no field {', '.join(missing)}",
+                    hint="slurmwrap works with Slurm 22.05 and later",
+                )
+            optional = [name for name in _OPTIONAL_FIELDS if name.lower() in offered]
+            self._fields = (*_REQUIRED_FIELDS, *optional)
+        return self._fields
+
+
+def page_window(since: int, until: int) -> Iterator[tuple[int, int]]:
+    """The window cut at whole UTC days, so that one page always asks the same question."""
+    start = since
+    while start < until:
+        end = min(until, (start // PAGE_SECONDS + 1) * PAGE_SECONDS)
+        yield start, end
+        start = end
+
+
+def _identity(record: AccountingRecord) -> tuple[int, int | None, int | None]:
+    """A run by its start; what never started by when it was submitted."""
+    return record.job_id, record.start, record.submit if record.start is None else None
+
+
+def _format_time(at: int) -> str:
+    """The form that sacct takes under TZ=UTC; it takes no epoch numbers (seen on 22.05)."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
