@@ -130,9 +130,12 @@ class RunClock:
         low, high = self._stops[index]
         return elapsed - self._stopped_before[index] - (min(moment, high) - low)
 
-    def runs_through(self, start: int, end: int) -> bool:
-        """Whether the clock never stands still in ``[start, end)``."""
-        return not self._stops or self.at(end) - self.at(start) == end - start
+    def place(self, start: int, end: int) -> Stretch | None:
+        """``[start, end)`` of this run on its clock; None: the clock stood still in it."""
+        if not self._stops:
+            return start - self._start, end - self._start
+        low, high = self.at(start), self.at(end)
+        return (low, high) if high - low == end - start else None
 
 
 class Sample(NamedTuple):
@@ -180,13 +183,14 @@ def observe_card(
     newest_fault: str | None = None
     for reading in counted:
         newest_fault = find_fault(reading)
-        if newest_fault is not None or not clock.runs_through(reading.started_at, reading.ended_at):
+        if newest_fault is not None:
             continue
-        start = max(clock.at(reading.started_at), seen_to)
-        end = clock.at(reading.ended_at)
-        if start < end:
-            samples.append(Sample(start, end, reading))
-            seen_to = end
+        placed = clock.place(reading.started_at, reading.ended_at)
+        if placed is None or placed[1] <= seen_to:
+            continue
+        start, end = placed
+        samples.append(Sample(start if start > seen_to else seen_to, end, reading))
+        seen_to = end
     patience = MAX_HOLE_INTERVALS * evidence.interval_seconds
     problem = None
     if not samples or clock.now - seen_to > patience:
@@ -230,7 +234,7 @@ def _order(evidence: Evidence, readings: Sequence[CardReading]) -> list[CardRead
     for reading in readings:
         end = reading.ended_at
         # One that began earlier belongs, at least in part, to the card's former owner.
-        if reading.started_at < start or end > now:
+        if reading.started_at < start or end > now or end <= reading.started_at:
             continue
         known = by_end.get(end)
         if known is None or (known != reading and _rank(reading) > _rank(known)):

@@ -44,6 +44,7 @@ class Tally:
     mean_percent: float
     coverage: float
     memory_bytes: int | None
+    """The most that was held."""
 
     def is_idle(self, condition: IdleCondition) -> bool:
         """As far as was seen."""
@@ -105,11 +106,11 @@ def find_counter_fault(reading: CardReading, broken_counter_watts: int) -> str |
     return "broken_counter" if broken else None
 
 
-def _busy_share(reading: CardReading, threshold_percent: int) -> float:
+def _busy_share(reading: CardReading, threshold_percent: int, bins_below: int) -> float:
     """Share of a reading's reads at or above the threshold; all of them where none can say."""
     if reading.histogram is not None:
-        below = sum(reading.histogram[: UTILISATION_EDGES.index(threshold_percent)])
-        return max(0.0, 1 - below / reading.reads)
+        below = sum(reading.histogram[:bins_below])
+        return 1 - below / reading.reads if below < reading.reads else 0.0
     highest = reading.utilisation_max
     if highest is None and reading.reads == 1:
         return float((reading.utilisation_mean or 0.0) >= threshold_percent)
@@ -126,7 +127,8 @@ def track_idleness(
     """
     samples = observation.samples
     threshold = condition.threshold_percent
-    shares = [_busy_share(sample.reading, threshold) for sample in samples]
+    bins_below = UTILISATION_EDGES.index(threshold)
+    shares = [_busy_share(sample.reading, threshold, bins_below) for sample in samples]
     tolerated = 1 - condition.share_below
     busy_budget = tolerated * condition.window_seconds + _EPSILON
     missing_budget = (1 - MIN_COVERAGE) * condition.window_seconds + _EPSILON
@@ -160,24 +162,24 @@ def track_idleness(
 
 def tally_newest(track: Track, seconds: int) -> Tally:
     """What the reads of a card say over the newest ``seconds`` in which it was seen."""
+    samples, shares = track.samples, track.shares
     begin = track.end - seconds
     reads = busy = utilisation = 0.0
     seen = 0
     memory: int | None = None
-    for index in range(len(track.samples) - 1, -1, -1):
-        sample = track.samples[index]
-        if sample.end <= begin:
+    for index in range(len(samples) - 1, -1, -1):
+        start, end, reading = samples[index]
+        if end <= begin:
             break
-        reading = sample.reading
         # A reading that overlaps the one before it counts for its new part only.
-        length = sample.end - sample.start
-        weight = reading.reads * length / (reading.ended_at - reading.started_at)
+        weight = reading.reads * (end - start) / (reading.ended_at - reading.started_at)
         reads += weight
-        busy += weight * track.shares[index]
+        busy += weight * shares[index]
         utilisation += weight * (reading.utilisation_mean or 0.0)
-        seen += min(length, sample.end - begin)
-        if reading.memory_used_bytes is not None:
-            memory = max(memory or 0, reading.memory_used_bytes)
+        seen += end - (start if start > begin else begin)
+        held = reading.memory_used_bytes
+        if held is not None and (memory is None or held > memory):
+            memory = held
     return Tally(
         span_seconds=seconds,
         below_share=1 - busy / reads if reads else 0.0,
