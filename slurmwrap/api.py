@@ -50,7 +50,8 @@ class Failure(Struct, frozen=True, kw_only=True):
 class Response(Struct, frozen=True, kw_only=True):
     """What a credential from the daemon carries: a result or a failure."""
 
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.Raw(b"{}")
+    """JSON of the call's answer type. No optional: msgspec reads ``Raw | None`` as null only."""
     failure: Failure | None = None
 
 
@@ -320,10 +321,16 @@ class Client:
                 f"the answer from {self._url} was signed by uid {credential.uid},"
                 f" not by {self._daemon_user!r}"
             )
-        response = msgspec.json.decode(credential.payload, type=Response)
-        if response.failure is not None:
-            raise rebuild_error(response.failure)
-        return msgspec.json.decode(response.result or b"{}", type=answer_type)
+        try:
+            response = msgspec.json.decode(credential.payload, type=Response)
+            if response.failure is not None:
+                raise rebuild_error(response.failure)
+            return msgspec.json.decode(response.result, type=answer_type)
+        except msgspec.MsgspecError as error:
+            raise DaemonUnavailableError(
+                f"the answer of slurmwrapd at {self._url} to {name} can't be read: {error}",
+                hint="do slurmwrapd and this command have the same version?",
+            ) from error
 
 
 def describe_failure(error: SlurmwrapError) -> Failure:
