@@ -7,6 +7,7 @@ forge lines of a report or turn its columns.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -71,3 +72,16 @@ def one_line(text: str, width: int = 120) -> str:
     """The text cleaned and cut: fit for a table's cell, a mail's subject or a log line."""
     # Names can be megabytes long: only what can be shown is looked at.
     return cut_text(clean_text(text[: width + 1]), width)
+
+
+def align_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """One line per row with columns two spaces apart; those in ``right`` end in line."""
+    if not rows:
+        return []
+    widths = [max(text_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            pad_text(cell, widths[column], right=column in right) for column, cell in enumerate(row)
+        ).rstrip()
+        for row in rows
+    ]
