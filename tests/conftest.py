@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -78,3 +78,26 @@ def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from testbed.driver_build import build_library
 
     return build_library(tmp_path_factory.mktemp("driver"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write golden files anew from what the code gives now; then read the difference",
+    )
+
+
+@pytest.fixture
+def compare_golden(request: pytest.FixtureRequest) -> Callable[[str, Path], None]:
+    """Compares a whole text with a golden file; --update-golden writes the file instead."""
+
+    def compare(text: str, golden: Path) -> None:
+        if request.config.getoption("--update-golden"):
+            golden.parent.mkdir(parents=True, exist_ok=True)
+            golden.write_bytes(os.fsencode(text))
+            return
+        assert golden.is_file(), f"no {golden}; make it with --update-golden"
+        assert text == os.fsdecode(golden.read_bytes())
+
+    return compare

@@ -73,7 +73,10 @@ def _rows(loaded: LoadedConfig) -> list[dict[str, Any]]:
     return [
         {
             "name": row.name,
-            "value": _plain(getattr(getattr(loaded.config, row.section), row.key)),
+            "value": _plain(
+                getattr(getattr(loaded.config, row.section), row.key),
+                is_duration=row.form == "Duration",
+            ),
             "origin": loaded.origins.get(row.name, "default"),
         }
         for row in setting_rows()
@@ -81,8 +84,10 @@ def _rows(loaded: LoadedConfig) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(value: Any) -> Any:
-    """The value as JSON has it; amounts are text, as they are written in the file."""
+def _plain(value: Any, *, is_duration: bool = False) -> Any:
+    """The value as it would be written in the file: amounts and durations are text."""
+    if is_duration:
+        return _write_duration(value)
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, dict):
@@ -90,3 +95,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def _write_duration(seconds: int) -> str:
+    """Seconds as the file has them, in the largest unit that fits: ``30s``, ``2h``, ``62d``."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

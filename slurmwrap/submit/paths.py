@@ -30,7 +30,8 @@ def find_program(argv0: str = "", executable: str = "") -> tuple[str, ...]:
     for candidate in (started, beside):
         if candidate.name == "slurmwrap" and candidate.is_file() and os.access(candidate, os.X_OK):
             return (os.path.abspath(candidate),)
-    return (interpreter, "-c", "from slurmwrap.cli import main; main()")
+    # -P: the folder of the job may hold a module of the same name.
+    return (interpreter, "-P", "-m", "slurmwrap")
 
 
 def absolute_sources(request: JobRequest, folder: Path) -> tuple[str, ...]:

@@ -144,13 +144,11 @@ def build_request(
 
 def default_name(command: tuple[str, ...]) -> str:
     """A job name from the command: ``train.py`` of ``python train.py``."""
-    program = os.path.basename(command[0])
-    chosen = program
-    if program.startswith(_INTERPRETERS):
-        scripts = [word for word in command[1:] if not word.startswith("-")]
-        # `bash -c TEXT` has no script; only a word that looks like a file names the job.
-        if scripts and len(command) > 1 and not command[1].startswith("-c"):
-            chosen = os.path.basename(scripts[0]) or program
+    words = [word for word in command if not word.startswith("-")]
+    chosen = os.path.basename(words[0]) if words else ""
+    # `bash -c TEXT` has no script: only a word that may be a file names the job.
+    if len(words) > 1 and chosen.startswith(_INTERPRETERS) and not command[1].startswith("-c"):
+        chosen = os.path.basename(words[1]) or chosen
     if find_control_character(chosen) is not None or not chosen:
         return "job"
     return chosen[:100]

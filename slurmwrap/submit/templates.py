@@ -14,6 +14,7 @@ A template is a Jinja file ``NAME.sbatch.j2`` that opens with a comment in TOML:
 
 from __future__ import annotations
 
+import os.path
 import re
 import tomllib
 from collections.abc import Mapping
@@ -29,7 +30,13 @@ USER_FOLDER = Path("~/.config/slurmwrap/templates")
 ParameterValue = str | int | float | bool
 
 _HEADER = re.compile(r"\{#\s*slurmwrap:(.*?)#\}", re.DOTALL)
-_TYPES: dict[str, type[Any]] = {"text": str, "whole": int, "number": float, "switch": bool}
+_TYPES: dict[str, type[Any]] = {
+    "text": str,
+    "path": str,
+    "whole": int,
+    "number": float,
+    "switch": bool,
+}
 _HEADER_KEYS = ("description", "parameters", "runs_on")
 _PARAMETER_KEYS = ("type", "default", "meaning", "choices")
 _RUNS_ON = ("first-node", "every-node")
@@ -42,7 +49,7 @@ class Parameter:
 
     name: str
     type: str
-    """``text``, ``whole``, ``number`` or ``switch``."""
+    """``text``, ``path`` (made absolute), ``whole``, ``number`` or ``switch``."""
     meaning: str
     default: ParameterValue | None = None
     """None: it must be given."""
@@ -238,6 +245,9 @@ def _parse_parameter(parameter: Parameter, text: str) -> ParameterValue:
     try:
         if parameter.type == "switch":
             value = {"true": True, "false": False}[text.lower()]
+        elif parameter.type == "path" and text:
+            # The job may run in another folder than the one it is submitted from.
+            value = os.path.abspath(Path(text).expanduser())
         else:
             value = _TYPES[parameter.type](text)
     except (ValueError, KeyError):
