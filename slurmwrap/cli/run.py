@@ -149,6 +149,7 @@ def _supervise(
 
         def build_argv(command: tuple[str, ...]) -> list[str]:
             return torchrun_step(
+                find_srun(config),
                 nodes=len(nodes),
                 cards_per_node=identity.cards_on_node,
                 address=address,
@@ -171,6 +172,13 @@ def _supervise(
     return supervisor.run()
 
 
+def find_srun(config: Config) -> str:
+    """Path of srun, where the settings say that Slurm's programs are."""
+    from slurmwrap.slurm.commands import SlurmCommands
+
+    return SlurmCommands(config.slurm).find_program("srun")
+
+
 def _make_stage(
     config: Config, identity: JobIdentity, nodes: tuple[str, ...], context: click.Context
 ) -> Callable[[str, Callable[[], bool]], dict[str, NodeCopy]]:
@@ -180,7 +188,13 @@ def _make_stage(
 
     def stage(source: str, is_cancelled: Callable[[], bool]) -> dict[str, NodeCopy]:
         if len(nodes) > 1:
-            return stage_on_nodes(source, nodes, config_file=config_file, is_cancelled=is_cancelled)
+            return stage_on_nodes(
+                source,
+                nodes,
+                srun=find_srun(config),
+                config_file=config_file,
+                is_cancelled=is_cancelled,
+            )
         staged = stage_here(source, config, identity, is_cancelled=is_cancelled)
         say(staged.describe())
         copy = NodeCopy(identity.node, os.fsdecode(staged.path), staged.is_hit, staged.describe())

@@ -21,10 +21,10 @@ def own_program() -> list[str]:
     return [sys.executable, "-P", "-m", "slurmwrap"]
 
 
-def stage_step(nodes: int, arguments: Sequence[str]) -> list[str]:
+def stage_step(srun: str, nodes: int, arguments: Sequence[str]) -> list[str]:
     """A step that runs slurmwrap once on every node of the job, beside whatever else runs."""
     return [
-        "srun",
+        srun,
         "--overlap",
         f"--nodes={nodes}",
         f"--ntasks={nodes}",
@@ -42,6 +42,7 @@ def stage_step(nodes: int, arguments: Sequence[str]) -> list[str]:
 
 
 def torchrun_step(
+    srun: str,
     *,
     nodes: int,
     cards_per_node: int | None,
@@ -56,7 +57,7 @@ def torchrun_step(
     The command's first word is a Python file, or ``-m``, or else a program.
     """
     step = [
-        "srun",
+        srun,
         f"--nodes={nodes}",
         f"--ntasks={nodes}",
         "--ntasks-per-node=1",

@@ -50,6 +50,7 @@ def stage_on_nodes(
     source: str,
     nodes: Sequence[str],
     *,
+    srun: str,
     config_file: Path | None,
     is_cancelled: Callable[[], bool],
 ) -> dict[str, NodeCopy]:
@@ -62,7 +63,7 @@ def stage_on_nodes(
         StagingError: at least one node failed, in the kind of the first; all are named.
     """
     settings = [] if config_file is None else ["--config", str(config_file)]
-    argv = stage_step(len(nodes), [*settings, "stage", "in", "--json", "--", source])
+    argv = stage_step(srun, len(nodes), [*settings, "stage", "in", "--json", "--", source])
     copies: dict[str, NodeCopy] = {}
     failures: dict[str, dict[str, object]] = {}
     for line in _run_step(argv, is_cancelled):

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _POLL_SECONDS = 1.0
-_LEFTOVER_POLL_SECONDS = 0.05
+_LEFTOVER_POLL_SECONDS = 0.02
+_SETTLING_SECONDS = 0.5
 _HANDLED = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -96,22 +98,21 @@ class CommandProcess:
 
     def end_leftovers(self, grace_seconds: float, talk: Callable[[str], None]) -> None:
         """After the command has ended: end what it left in its process group."""
-        if not self.signal_group(signal.SIGCONT):
+        if self._group_ends_within(_SETTLING_SECONDS):
             return
         talk("the command has ended, but left processes behind; they are ended too")
+        self.signal_group(signal.SIGCONT)
         self.signal_group(signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while time.monotonic() < deadline:
-            if not self._group_is_alive():
-                return
-            time.sleep(_LEFTOVER_POLL_SECONDS)
-        self.signal_group(signal.SIGKILL)
+        if not self._group_ends_within(grace_seconds):
+            self.signal_group(signal.SIGKILL)
 
-    def _group_is_alive(self) -> bool:
-        try:
-            os.killpg(self._process.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
+    def _group_ends_within(self, seconds: float) -> bool:
+        # Nothing tells of the end of processes that are not our children: only asking does.
+        deadline = time.monotonic() + seconds
+        while _group_is_alive(self._process.pid):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LEFTOVER_POLL_SECONDS)
         return True
 
 
@@ -124,3 +125,22 @@ def start_failure(error: OSError, program: str) -> tuple[int, str]:
 
 def _ignore(number: int, frame: FrameType | None) -> None:
     """The wake-up pipe has it."""
+
+
+def _group_is_alive(group: int) -> bool:
+    """Whether a process group has a process that is more than a zombie (proc(5)).
+
+    The dead stay in it until their new parent takes notice, which can be long.
+    """
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            text = Path(f"/proc/{name}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # it has gone meanwhile
+        # Behind the program's name, which may hold anything: state, parent, group.
+        state, _, of_group = text.rpartition(")")[2].split()[:3]
+        if int(of_group) == group and state not in "ZX":
+            return True
+    return False
