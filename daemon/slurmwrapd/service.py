@@ -6,13 +6,13 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from slurmwrap.billing.prices import PriceBook
-from slurmwrap.config.price_file import load_price_book
-from slurmwrap.config.rules_file import load_rules
-
 from slurmwrap.clock import Clock, SystemClock
 from slurmwrap.config import Config
+from slurmwrap.config.price_file import read_price_file
+from slurmwrap.config.rules_file import load_rules
 from slurmwrap.errors import SlurmwrapError
 from slurmwrap.rules.ruleset import RuleSet
 from slurmwrap.slurm.accounting import AccountingRecords
@@ -106,4 +106,6 @@ def load_prices(config: Config) -> PriceBook | None:
     path = Path(config.billing.prices)
     if not path.exists():
         return None
-    return load_price_book(path, config.billing.timezone)
+    return read_price_file(
+        path, zone=ZoneInfo(config.billing.timezone), currency=config.billing.currency
+    )

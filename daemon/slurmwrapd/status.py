@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from slurmwrap.billing.period import Period
-from slurmwrap.billing.rating import rate
-
 from slurmwrap.api import CardStatus, JobStatus, RuleView, StatusAnswer, StatusQuestion
+from slurmwrap.billing.rating import cost_of
 from slurmwrap.errors import NotFoundError, NotPermittedError, UsageError
-from slurmwrap.model import Card, CardReading, MetricPoint, ReadStatus
+from slurmwrap.model import AccountingRecord, Card, CardReading, MetricPoint, ReadStatus
 from slurmwrap.store.runs import StoredRun
+from slurmwrap.units import round_money
 from slurmwrapd.accounting import live_record
 from slurmwrapd.authority import Asker
 from slurmwrapd.service import Service
@@ -88,7 +87,7 @@ def describe_run(service: Service, stored: StoredRun, now: int) -> JobStatus:
         card_seconds=card_seconds,
         measured_card_seconds=service.store.readings.measured_seconds(cards, run.key.start, end),
         gaps=_find_gaps(readings, look_from, end, service.config.agents.interval),
-        cost=_cost(service, stored, now),
+        cost=_cost(service, facts),
         currency=service.config.billing.currency,
         phases=service.store.runs.phases(stored.id),
         metrics=_by_name(service.store.runs.metrics(stored.id, newest=_NEWEST_METRICS)),
@@ -217,16 +216,9 @@ def _end_reason(service: Service, stored: StoredRun) -> str:
     return ""
 
 
-def _cost(service: Service, stored: StoredRun, now: int) -> str | None:
+def _cost(service: Service, facts: AccountingRecord) -> str | None:
     """What the run has cost so far; None where a part of it has no price."""
-    if service.prices is None:
+    if service.prices is None or facts.start is None:
         return None
-    record = service.store.records.find(
-        stored.run.key.cluster, stored.run.key.job_id, stored.run.key.start
-    )
-    facts = record if record is not None and record.end is not None else live_record(stored)
-    period = Period(
-        start=stored.run.key.start, end=now + 1, timezone=service.config.billing.timezone
-    )
-    statement = rate([facts], service.prices, period)
-    return None if statement.unpriced else str(statement.totals.amount)
+    cost = cost_of(facts, service.prices, facts.start, facts.start + facts.elapsed_seconds)
+    return None if cost.unpriced_card_seconds else str(round_money(cost.amount))

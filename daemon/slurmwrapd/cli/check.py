@@ -83,10 +83,14 @@ def _check_rules(config: Config) -> str:
 
 
 def _check_prices(config: Config) -> str:
-    from slurmwrap.config.price_file import load_price_book
+    from zoneinfo import ZoneInfo
 
-    load_price_book(Path(config.billing.prices), config.billing.timezone)
-    return config.billing.prices
+    from slurmwrap.config.price_file import read_price_file
+
+    path = Path(config.billing.prices)
+    zone = ZoneInfo(config.billing.timezone)
+    book = read_price_file(path, zone=zone, currency=config.billing.currency)
+    return f"{path}: {len(book.entries)} entries in {book.currency}"
 
 
 def _check_targets(config: Config) -> str:
