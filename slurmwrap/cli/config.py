@@ -39,7 +39,7 @@ def check_settings(context: click.Context) -> None:
     loaded = loaded_settings(context)
     where = str(loaded.file) if loaded.file is not None else "no file, the defaults"
     changed = sum(origin != "default" for origin in loaded.origins.values())
-    click.echo(f"valid: {where}; {changed} settings are not the default")
+    click.echo(f"valid: {where}; settings that are not the default: {changed}")
 
 
 def _list(loaded: LoadedConfig, as_json: bool) -> None:

@@ -45,9 +45,8 @@ _SECTIONS_OF_RUN = ("slurm", "munge", "daemon", "staging", "run")
 @click.option("--sbatch", multiple=True, metavar="KEY[=VALUE]", help="Any other sbatch option.")
 @click.option(
     "--watch",
-    multiple=True,
     metavar="METRIC[:max|min[:DELTA]]",
-    help="Metric whose plateau is looked for.",
+    help="Metric that shall improve, for the plateau rule.",
 )
 @click.option(
     "--patience",

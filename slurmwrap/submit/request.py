@@ -36,7 +36,7 @@ class SubmitOptions:
     output: str | None = None
     stage: tuple[str, ...] = ()
     sbatch: tuple[str, ...] = ()
-    watch: tuple[str, ...] = ()
+    watch: str | None = None
     patience: int | None = None
 
 
@@ -49,7 +49,7 @@ class JobRequest:
     """sbatch's options in the order of the script; flags have the value ""."""
     command: tuple[str, ...]
     stage: tuple[str, ...]
-    watch: tuple[str, ...]
+    watch: str | None
     patience: int | None
     nodes: int
     """The smallest number of nodes asked for."""
@@ -123,9 +123,9 @@ def build_request(
         if option in _CHECKS:
             values[option] = _CHECKS[option](value)
     _add_supervision(values, signal_lead_seconds)
-    for text in options.watch:
-        parse_watch(text)
-    if options.patience is not None and not options.watch:
+    if options.watch is not None:
+        parse_watch(options.watch)
+    if options.patience is not None and options.watch is None:
         raise UsageError(
             "--patience was given without --watch", hint="say which metric: --watch val_acc:max"
         )

@@ -17,7 +17,7 @@ _KEPT = frozenset(
     {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"}
 )
 # What a supervisor tells its own job; a job submitted from inside it has its own.
-_OF_THE_OUTER_JOB = re.compile(r"SLURMWRAP_(?:METRICS|RESUME|DATA(?:_\d+)?)")
+_OF_THE_OUTER_JOB = re.compile(r"SLURMWRAP_(?:METRICS|RESUME|DATA(?:_\d+|_BY_NODE)?)")
 
 _ANSWER = re.compile(r"(\d+)(?:;(.*))?")
 

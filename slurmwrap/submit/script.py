@@ -148,8 +148,8 @@ def _run_command(request: JobRequest, rendering: Rendering) -> str:
     words.append("run")
     for source in request.stage:
         words += ["--stage", source]
-    for metric in request.watch:
-        words += ["--watch", metric]
+    if request.watch is not None:
+        words += ["--watch", request.watch]
     if request.patience is not None:
         words += ["--patience", str(request.patience)]
     return quote_command(words)

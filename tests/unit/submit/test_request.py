@@ -131,7 +131,7 @@ def test_mistakes_are_refused(options: dict[str, Any]) -> None:
 def test_a_watched_metric_is_checked_before_the_queue() -> None:
     """A mistyped mode is found now, not in the job."""
     with pytest.raises(UnknownNameError):
-        make_request(watch=("loss:mni",))
+        make_request(watch="loss:mni")
 
 
 def test_cards_asked_for_through_sbatch_are_unknown_not_zero() -> None:

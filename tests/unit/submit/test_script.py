@@ -45,7 +45,7 @@ EXAMPLES = {
             cpus=16,
             memory="128G",
             stage=("/data/imagenet",),
-            watch=("val_acc:max:0.001",),
+            watch="val_acc:max:0.001",
             patience=3,
             output="logs/%x-%j.out",
         ),
