@@ -147,7 +147,7 @@ def _submit(site: Site, data: Path, train: Path) -> Jobs:
 
 def _show_staging(testbed: Testbed, site: Site, data: Path, jobs: Jobs) -> None:
     home = testbed.instance.home(ALICE)
-    first = _await_lines(testbed, home / f"busy-{jobs.busy}.log", "stag", 1)
+    first = _await_lines(testbed, home / f"busy-{jobs.busy}.log", data.name, 1)
     again = site.submit(
         ALICE, "--name", "second", "--account", "vision", "--gpus", "a100:1", "--time", "5",
         "--output", "again-%j.log", "--stage", str(data), "--",

@@ -177,7 +177,7 @@ def _cancel(service: Service, item: _Judged) -> str:
         and entry.rule == action.rule
         and entry.detail.get("episode_since") == action.episode_since
     )
-    service.control.set_admin_comment(current_run, f"slurmwrap {action.rule}: {reason}")
+    service.control.set_admin_comment(current_run, f"{action.rule}: {reason}")
     outcome = service.control.cancel(current_run)
     _record_cancel(service, item.stored, entry, outcome=outcome.value, at=service.clock.now())
     log.info("cancelled job %s (%s): %s", current_run.action_id, action.rule, reason)
