@@ -118,7 +118,7 @@ def command(context: click.Context, /, **given: Any) -> None:
         )
         report |= {
             "job_id": job.job_id,
-            "cluster": job.cluster or config.slurm.cluster or None,
+            "cluster": job.cluster or (_ask_cluster(loaded) if given["as_json"] else None),
             "output": paths.log_path(request, folder, user, job.job_id),
             "sbatch_stderr": job.stderr,
         }
@@ -189,6 +189,17 @@ def _check_gpu_type(gpu_type: str, loaded: LoadedConfig) -> list[str]:
         return [f"the GPU type {gpu_type!r} could not be checked: {error.message}"]
     check_gpu_type(gpu_type, parse_gpu_types(output, loaded.config.accounting.card_gres))
     return []
+
+
+def _ask_cluster(loaded: LoadedConfig) -> str | None:
+    """The cluster's name; sbatch says it only where there are several."""
+    from slurmwrap.errors import SlurmwrapError
+    from slurmwrap.slurm.commands import SlurmCommands
+
+    try:
+        return SlurmCommands(loaded.config.slurm).cluster_name()
+    except SlurmwrapError:
+        return None  # the job is in the queue: this must not look like a failure
 
 
 def _advise(request: JobRequest, template: Any) -> list[str]:
