@@ -158,6 +158,8 @@ class CardObservation:
     newest good reading is fresh."""
     holes: tuple[Stretch, ...]
     """Stretches of the run's clock in which it was not seen."""
+    overdue_seconds: int
+    """How much longer than one interval ago, which is usual, its newest good reading ended."""
 
 
 Fault = Callable[[CardReading], str | None]
@@ -201,6 +203,7 @@ def observe_card(
         samples=tuple(samples),
         problem=problem,
         holes=tuple(_find_holes(evidence, clock, samples)),
+        overdue_seconds=max(0, clock.now - seen_to - evidence.interval_seconds),
     )
 
 

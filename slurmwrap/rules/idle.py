@@ -104,6 +104,8 @@ class IdleGpu:
 
     def evaluate(self, settings: IdleSettings, evidence: Evidence) -> Verdict:
         cards = [allocation.card for allocation in evidence.run.cards]
+        if not evidence.run.cards_known:
+            return _plain(evidence, State.UNKNOWN, Reason(template="cards-unknown"))
         if not cards:
             return _plain(evidence, State.FINE, Reason(template="no-cards"))
 

@@ -161,7 +161,7 @@ def track_idleness(
 
 
 def tally_newest(track: Track, seconds: int) -> Tally:
-    """What the reads of a card say over the newest ``seconds`` in which it was seen."""
+    """What the reads of a card say over the newest ``seconds`` (at least 1) in its sight."""
     samples, shares = track.samples, track.shares
     begin = track.end - seconds
     reads = busy = utilisation = 0.0
@@ -184,7 +184,8 @@ def tally_newest(track: Track, seconds: int) -> Tally:
         span_seconds=seconds,
         below_share=1 - busy / reads if reads else 0.0,
         mean_percent=utilisation / reads if reads else 0.0,
-        coverage=seen / seconds if seconds > 0 else 0.0,
+        # What is overdue is missing like any other hole, or losing a reading could help a cancel.
+        coverage=max(0, seen - track.observation.overdue_seconds) / seconds,
         memory_bytes=memory,
     )
 

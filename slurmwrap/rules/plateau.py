@@ -60,6 +60,8 @@ class Plateau:
             return self._plain(evidence, State.UNKNOWN, reason)
         if RunClock(evidence, 0).is_suspended:
             return self._plain(evidence, State.FINE, Reason(template="suspended"))
+        if not evidence.run.cards_known:
+            return self._plain(evidence, State.UNKNOWN, Reason(template="cards-unknown"))
         silent = silent_seconds(evidence)
         if evidence.run.cards and silent > MAX_HOLE_INTERVALS * evidence.interval_seconds:
             # Who does not hear a run's nodes may also have missed an improvement.

@@ -32,18 +32,19 @@ def settings_of(rules: RuleSet) -> dict[str, object]:
 def test_shipped_file_is_complete_valid_and_only_observes() -> None:
     """etc/rules.toml names every setting with its default; nothing acts as shipped."""
     path = shipped_folder("etc") / "rules.toml"
-    assert load_rules(path) == load_rules_from_nothing()
+    rules = load_rules(path)
+    assert settings_of(rules) == {"idle-gpu": IdleSettings(), "plateau": PlateauSettings()}
+    assert (rules.exemptions, rules.breaker) == (Exemptions(), BreakerSettings())
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     written = {f"{table}.{key}" for table, values in document.items() for key in values}
     assert written == {row.name for row in rule_setting_rows()}
-    assert {item.settings.mode for item in load_rules(path).rules} == {"observe"}
+    assert {item.settings.mode for item in rules.rules} == {"observe"}
 
 
-def load_rules_from_nothing() -> RuleSet:
-    rules = parse_rules({}, "nowhere")
+def test_rule_without_a_table_observes() -> None:
+    """What the file does not mention works with its defaults."""
+    rules = parse_rules({}, "rules.toml")
     assert settings_of(rules) == {"idle-gpu": IdleSettings(), "plateau": PlateauSettings()}
-    # Rules are made anew by each load: compare what they are made of.
-    return rules
 
 
 def test_values_are_read(tmp_path: Path) -> None:
@@ -83,7 +84,8 @@ def test_values_are_read(tmp_path: Path) -> None:
         (
             "[idle]\n",
             UnknownNameError,
-            "unknown rule 'idle'; known: breaker, exemptions, idle-gpu, plateau",
+            "unknown rule 'idle' (did you mean 'idle-gpu'?);"
+            " known: breaker, exemptions, idle-gpu, plateau",
         ),
         ("[idle-gpus]\n", UnknownNameError, "did you mean 'idle-gpu'?"),
         (

@@ -74,6 +74,25 @@ def test_coverage_below_ninety_percent_is_never_enough(keep_of: int, caught: boo
     assert moment == (2 * HOUR if caught else None)
 
 
+def test_overdue_reading_counts_as_missing() -> None:
+    """With 12 min of a window missing, one more reading that does not come is too much."""
+    readings = IDLE
+    for hole in range(8):
+        begin = (20 + 10 * hole) * MINUTE
+        readings = without(readings, begin, begin + 3 * INTERVAL)
+    # 8 holes of 90 s are 12 min, exactly a tenth of 2 h.
+    assert judge_idle(2 * HOUR, readings).state is State.CANCEL
+    late = without(readings, 2 * HOUR, 3 * HOUR)
+    assert judge_idle(2 * HOUR + INTERVAL, late).state is State.CANCEL
+    assert judge_idle(2 * HOUR + INTERVAL + 1, late).state is State.SUSPECT
+
+
+def test_run_whose_cards_slurmctld_did_not_name_is_unknown() -> None:
+    """An allocation that could not be read is not a run without cards."""
+    run = make_run([], cards_known=False)
+    assert judge_idle(2 * HOUR, IDLE, run).state is State.UNKNOWN
+
+
 def test_v3_eight_cards_are_one_time() -> None:
     """V3: one tick of eight cards after a restart is half a minute, not four."""
     readings = [
