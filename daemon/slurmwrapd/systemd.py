@@ -23,11 +23,13 @@ def notify(*states: str, environment: Mapping[str, str] = os.environ) -> bool:
     if address.startswith("@"):
         address = "\0" + address[1:]
     text = "\n".join(state.replace("\n", " ") for state in states)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    with socket.socket(socket.AF_UNIX, kind) as channel:
         try:
             channel.sendto(text.encode(errors="replace"), address)
         except OSError:
-            # A service must not die of a supervisor that went away.
+            # A service must neither die of a supervisor that went away, nor wait for one that
+            # does not listen.
             return False
     return True
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slurmwrap.api import Readings
 from slurmwrap.config.settings import AgentsSettings
-from slurmwrap.errors import ReaderError
+from slurmwrap.errors import ReaderError, SlurmwrapError
 from slurmwrap.gpu.interval import count_ticks, newest_counter, next_boundary, summarise
 from slurmwrap.gpu.processes import ProcessTable
 from slurmwrap.gpu.reader import CardIdentity, CardRead, GpuReader
@@ -83,12 +83,11 @@ class CardWatches:
         for watch in self._watches.values():
             watch.stop()
 
-    def fewest_reads(self) -> int:
-        """Reads that every card has at least, of those that answer."""
-        counts = [
-            watch.count_reads() for watch in self._watches.values() if not watch.hanging_seconds()
-        ]
-        return min(counts, default=0)
+    def have_read(self, count: int) -> bool:
+        """Whether every card that answers was read so often."""
+        return all(
+            watch.has_read(count) or watch.hanging_seconds() for watch in self._watches.values()
+        )
 
     def collect(
         self, started_at: int, ended_at: int, *, expected_reads: int
@@ -184,6 +183,9 @@ class Agent:
 
         A message of half an interval would end at a moment that no other node knows; the next
         agent on this node begins where it starts, and names the same end.
+
+        Raises:
+            SlurmwrapError: a thread of the agent died.
         """
         self._list.ask()
         self._list.wait()
@@ -197,6 +199,12 @@ class Agent:
             if self._sleep_until(ended_at):
                 break
             self._send_interval(started_at, ended_at)
+            if not self._sender.is_alive():
+                # Spooling on would look alive and never reach anybody.
+                raise SlurmwrapError(
+                    "the agent's sending thread died of a defect; its traceback is above",
+                    hint="systemd starts the agent again; messages wait in the spool",
+                )
             started_at = self._next_start(ended_at)
         systemd.notify(systemd.STOPPING)
         self._watches.stop()
@@ -279,7 +287,7 @@ def read_once(
     began_at = time.time()
     watches.adopt(answer)
     limit = time.monotonic() + (reads + 1) * settings.read_every + settings.call_timeout
-    while answer and time.monotonic() < limit and watches.fewest_reads() < reads:
+    while time.monotonic() < limit and not watches.have_read(reads):
         time.sleep(settings.read_every / 4)
     watches.stop()
     started_at = math.floor(began_at)

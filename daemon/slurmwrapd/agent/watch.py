@@ -98,9 +98,11 @@ class CardWatch:
             self._reads = [(at, read) for at, read in self._reads if at >= ended_at]
         return due
 
-    def count_reads(self) -> int:
-        """Reads that wait to be taken."""
-        return len(self._reads)
+    def has_read(self, count: int) -> bool:
+        """Whether so many reads wait to be taken, or none will come soon."""
+        with self._changing:
+            is_resting = bool(self._reads) and self._reads[-1][1].status is ReadStatus.LOST
+            return is_resting or len(self._reads) >= count
 
     def hanging_seconds(self) -> float:
         """How long the driver has not answered; 0 while it is within its time."""
