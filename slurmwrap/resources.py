@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from importlib import metadata
 from pathlib import Path
 
 from slurmwrap.errors import NotFoundError
@@ -25,10 +24,11 @@ def shipped_folder(name: str) -> Path:
     in_checkout = _CHECKOUT / ("daemon/systemd" if name == "systemd" else name)
     if (_CHECKOUT / "pyproject.toml").is_file() and in_checkout.is_dir():
         return in_checkout
-    for folder in (
-        *_installed_folders(name),
-        Path(sysconfig.get_path("data")) / "share" / "slurmwrap" / name,
-    ):
+    beside = Path(sysconfig.get_path("data")) / "share" / "slurmwrap" / name
+    # In the interpreter's own site-packages the data can lie nowhere else.
+    if Path(sysconfig.get_path("purelib")).resolve() == _CHECKOUT and beside.is_dir():
+        return beside
+    for folder in (*_installed_folders(name), beside):
         if folder.is_dir():
             return folder
     raise NotFoundError(
@@ -38,6 +38,8 @@ def shipped_folder(name: str) -> Path:
 
 
 def _installed_folders(name: str) -> list[Path]:
+    from importlib import metadata  # a tenth of a command's start, needed by few installations
+
     try:
         files = metadata.files(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

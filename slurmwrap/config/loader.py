@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, get_type_hints
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from slurmwrap.config.settings import (
     SECTIONS,
@@ -87,7 +85,8 @@ def load_config(
         _build_budget(block, number, str(chosen)) for number, block in enumerate(blocks, 1)
     )
     config = Config(**sections, budget=budget)
-    _check_zone(config.billing.timezone)
+    if "billing.timezone" in origins:
+        _check_zone(config.billing.timezone)
     return LoadedConfig(config=config, file=chosen, origins=origins)
 
 
@@ -110,6 +109,8 @@ def read_toml(
     Raises:
         ConfigError: it can't be read, or is not TOML in UTF-8.
     """
+    import tomllib  # without a file there is nothing to parse
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -186,6 +187,8 @@ def _build_budget(block: Any, number: int, where: str) -> BudgetEntry:
 
 
 def _check_zone(name: str) -> None:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # most commands need no zone
+
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError) as error:
