@@ -224,7 +224,7 @@ def test_full_and_versioned_names_mean_the_same_call(driver: Reader, state: Path
 
 
 def test_a_delay_holds_its_call_and_no_other_thread(driver: Reader, state: Path) -> None:
-    cards.set_card(state, 0, **{"delay.GetUtilizationRates": 700})
+    cards.set_card(state, 0, **{"delay.GetUtilizationRates": 2000})
     driver.ask(
         "globals().update(slow=threading.Thread("
         "target=n.nvmlDeviceGetUtilizationRates, args=(card(0),)))"
@@ -233,9 +233,9 @@ def test_a_delay_holds_its_call_and_no_other_thread(driver: Reader, state: Path)
     driver.ask("slow.start()")
     assert driver.ask("n.nvmlDeviceGetUtilizationRates(card(1)).gpu") == 0
     assert driver.ask("n.nvmlDeviceGetPowerUsage(card(0))") == 60_000
-    assert time.monotonic() - begin < 0.5
+    assert time.monotonic() - begin < 1.5
     driver.ask("slow.join()")
-    assert time.monotonic() - begin >= 0.7
+    assert time.monotonic() - begin >= 2
 
 
 def test_init_answers_what_the_driver_file_says(start: Callable[..., Reader], state: Path) -> None:
@@ -330,8 +330,9 @@ def test_a_killed_burn_frees_its_card_at_once(
     child = burn("--cards", "1")
     assert utils(driver) == [0, 0, 95, 0]
     child.send_signal(number)
-    time.sleep(0.1)  # not waited for: a zombie uses no card
-    assert utils(driver) == [0, 0, 0, 0]
+    deadline = time.monotonic() + 5
+    while utils(driver) != [0, 0, 0, 0]:  # not waited for: a zombie uses no card
+        assert time.monotonic() < deadline
     assert driver.ask("n.nvmlDeviceGetComputeRunningProcesses(card(2))") == []
     assert child.wait() == -number
 
@@ -348,15 +349,26 @@ def test_another_process_with_a_dead_burns_pid_does_not_inherit_its_card(
     assert utils(driver) == [0, 0, 0, 0]
 
 
-def test_burns_on_one_card_add_up_and_end_on_time(
+def test_burns_on_one_card_add_up(
     driver: Reader, burn: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    first = burn("--util", "30", "--cards", "0", "--seconds", "0.6")
+    burn("--util", "30", "--cards", "0")
     burn("--util", "25", "--cards", "0-1")
     burn("--pattern", "60:100,0:100", "--cards", "1")
     assert utils(driver) == [0, 0, 85, 55]
-    assert first.wait(5) == 0
-    assert utils(driver) == [0, 0, 85, 25]
+    burn("--util", "90", "--cards", "1")
+    assert utils(driver) == [0, 0, 100, 55]
+
+
+def test_a_burn_ends_on_time_and_leaves_no_file(
+    driver: Reader, burn: Callable[..., subprocess.Popen[bytes]], state: Path
+) -> None:
+    begin = time.monotonic()
+    child = burn("--cards", "0", "--seconds", "0.5")
+    assert child.wait(10) == 0
+    assert time.monotonic() - begin >= 0.5
+    assert utils(driver) == [0, 0, 0, 0]
+    assert list((state / "use").iterdir()) == []
 
 
 def test_what_the_file_says_wins_over_use(
@@ -401,14 +413,16 @@ def test_energy_is_power_over_time_and_shared_by_readers(
     second = start()
     second.ask("n.nvmlInit()")
     energy = "n.nvmlDeviceGetTotalEnergyConsumption(card(0))"
-    begin, first = time.monotonic(), driver.ask(energy)
-    readings = [first]
+    before, readings = time.monotonic(), [driver.ask(energy)]
+    after = time.monotonic()
     for reader in (driver, second) * 3:
         time.sleep(0.05)
+        last_before = time.monotonic()
         readings.append(reader.ask(energy))
-    expected = 200_000 * (time.monotonic() - begin)
+    last_after = time.monotonic()
     assert readings == sorted(readings)
-    assert readings[-1] - first == pytest.approx(expected, rel=0.1)
+    used = (readings[-1] - readings[0]) / 200_000
+    assert last_before - after - 0.01 <= used <= last_after - before + 0.01
 
 
 def test_a_new_xid_is_an_event(driver: Reader, state: Path) -> None:
