@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from slurmwrap.errors import SlurmOutputError
+from slurmwrap.errors import SlurmOutputError, SlurmUnavailableError
 from slurmwrap.model import Card, CardAllocation
 from slurmwrap.slurm.nodeset import expand_nodes
 from slurmwrap.tres import UNTYPED, count_cards, parse_tres
@@ -92,8 +92,9 @@ def parse_jobs(
     A job that can't be read is in the result with its cards unknown.
 
     Raises:
-        SlurmOutputError: not squeue's JSON, or JSON that reports an error: with slurmctld away
-            squeue 22.05 prints an empty list of jobs and exits with 0.
+        SlurmOutputError: not squeue's JSON.
+        SlurmUnavailableError: JSON that reports an error. With slurmctld away squeue 22.05
+            prints an empty list of jobs beside the error, and exits with 0.
     """
     try:
         answer = msgspec.json.decode(text, type=_Answer)
@@ -102,13 +103,12 @@ def parse_jobs(
             f"`squeue --json` printed something that is not its JSON: {error}",
             hint="does `squeue --json` work here? it needs Slurm's plugin serializer/json",
         ) from error
-    if answer.errors:
-        problems = "; ".join(
-            problem.description or problem.error or "an error without a name"
-            for problem in answer.errors
-        )
-        raise SlurmOutputError(
-            f"`squeue --json` reports: {problems}", hint="does `scontrol ping` answer?"
+    problems = [item for item in answer.errors if "Invalid job id" not in item.error]
+    if problems:
+        words = "; ".join(item.description or item.error or "no reason" for item in problems)
+        raise SlurmUnavailableError(
+            f"slurmctld does not answer `squeue --json`: {words}",
+            hint="`systemctl status slurmctld` on its host; slurmwrap tries again by itself",
         )
     details: dict[int, JobDetails] = {}
     for raw in answer.jobs:
