@@ -174,15 +174,18 @@ class NodeCache:
         folders = [os.path.join(parent, name) for name in sorted(os.listdir(parent))]
         return [folder for folder in folders if self._read(folder) is None]
 
-    def publish(self, key: str, name: str, record: Record) -> CacheEntry:
-        """Turn the key's whole partial copy into the entry ``name``. The lock must be held."""
-        partial = self.partial(key)
-        with open(os.path.join(partial, b"record.json"), "x", encoding="ascii") as file:
+    def write_record(self, key: str, record: Record) -> None:
+        """Say in the key's whole partial copy what it is a copy of."""
+        path = os.path.join(self.partial(key), b"record.json")
+        with open(path, "w", encoding="ascii") as file:
             json.dump(asdict(record), file)
+
+    def publish(self, key: str, name: str) -> CacheEntry:
+        """Turn the key's partial copy into the entry ``name``. The lock must be held."""
         folder = self.entry_folder(name)
-        os.rename(partial, folder)
+        os.rename(self.partial(key), folder)
         entry = self._read(folder)
-        assert entry is not None, "just written"
+        assert entry is not None, "its record was written before"
         return entry
 
     def note_use(self, entry: CacheEntry) -> None:

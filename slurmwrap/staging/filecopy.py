@@ -25,6 +25,7 @@ _NOT_THIS_WAY = frozenset(
         errno.EOVERFLOW,
     }
 )
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 CopyCall = Callable[[int, int, int, int], int]
 """(from, to, offset, length) → bytes copied; 0 at the end of the file."""
@@ -45,19 +46,19 @@ class FileCopier:
 
     Args:
         calls: the ways to copy, best first.
-        report: told the number of bytes after each piece.
+        announce: told the number of bytes before each piece is written.
     """
 
     def __init__(
         self,
         *,
         calls: tuple[CopyCall, ...] | None = None,
-        report: Callable[[int], None] = lambda count: None,
+        announce: Callable[[int], None] = lambda count: None,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._calls = calls or (_copy_in_kernel, _send_file, _read_and_write)
         self._best = 0
-        self._report = report
+        self._announce = announce
         self._is_cancelled = is_cancelled
 
     def copy(self, source: bytes, target: bytes, entry: Entry) -> bool:
@@ -72,7 +73,6 @@ class FileCopier:
         """
         writing = _create(target, entry)
         if writing is None:
-            self._report(entry.size)
             return False
         try:
             # O_NONBLOCK: a FIFO that has taken the file's place must not hang the job.
@@ -95,28 +95,28 @@ class FileCopier:
         self, reading: int, writing: int, size: int, source: bytes, target: bytes
     ) -> None:
         for start, end in _data_ranges(reading, size):
-            offset = start
-            while offset < end:
+            for piece in range(start, end, PIECE_BYTES):
+                piece_end = min(piece + PIECE_BYTES, end)
                 if self._is_cancelled():
                     raise CancelledError
+                self._announce(piece_end - piece)
                 try:
-                    count = self._copy_piece(
-                        reading, writing, offset, min(end - offset, PIECE_BYTES)
-                    )
+                    self._copy_piece(reading, writing, piece, piece_end)
                 except OSError as error:
-                    error.filename = (
-                        target if error.errno in (errno.ENOSPC, errno.EDQUOT) else source
-                    )
+                    error.filename = target if error.errno in _DISK_FULL else source
                     raise
-                if count == 0:
-                    raise SourceChangedError(f"{shown(source)} has become shorter")
-                offset += count
-                self._report(count)
         if os.fstat(writing).st_size != size:
             # Only a hole at the end is still missing.
             os.ftruncate(writing, size)
 
-    def _copy_piece(self, reading: int, writing: int, offset: int, length: int) -> int:
+    def _copy_piece(self, reading: int, writing: int, offset: int, end: int) -> None:
+        while offset < end:
+            count = self._copy_some(reading, writing, offset, end - offset)
+            if count == 0:
+                raise SourceChangedError("a file of the source has become shorter")
+            offset += count
+
+    def _copy_some(self, reading: int, writing: int, offset: int, length: int) -> int:
         while True:
             best = self._best
             is_last = best == len(self._calls) - 1

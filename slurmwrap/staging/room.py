@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -17,6 +18,8 @@ from slurmwrap.units import format_size
 
 _SMALLEST_STEP_BYTES = 1024 * 1024
 _LARGEST_STEP_BYTES = 64 * 1024 * 1024
+# For the record, leases and folders of the cache itself.
+_OWN_BLOCKS = 16
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
 
 
@@ -43,18 +46,20 @@ class _Candidate:
 
 
 class Reservation:
-    """Room that is really taken on the file system, and given back as the copy fills it.
+    """Room that is really taken on the file system, and given back as the copy needs it.
 
     The room is a file with allocated blocks beside the copy, so that no other program can use
-    it meanwhile, whoever runs it. Where the file system can't allocate without writing, only
-    the check before the copy protects it.
+    it meanwhile, whoever runs it; only the step that is given back ahead is open to all. Where
+    the file system can't allocate without writing, only the check before the copy protects it.
     """
 
-    def __init__(self, path: bytes, size_bytes: int) -> None:
+    def __init__(self, path: bytes, size_bytes: int, *, block_bytes: int) -> None:
         self._path = path
         self._left = size_bytes
+        self._block = block_bytes
+        self._step = step_bytes(size_bytes)
         self._given_back = 0
-        self._step = _step(size_bytes)
+        """Room given back that is not yet filled."""
         self._lock = threading.Lock()
         self._descriptor: int | None = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
@@ -66,20 +71,22 @@ class Reservation:
             raise
 
     def spend(self, size_bytes: int) -> None:
-        """So much of the room holds data now. Safe in several threads."""
+        """So many bytes are about to be written. Safe in several threads."""
         with self._lock:
-            self._left -= size_bytes
-            self._given_back += size_bytes
-            if self._given_back >= self._step and self._descriptor is not None:
-                self._given_back = 0
-                os.ftruncate(self._descriptor, max(0, self._left))
+            self._given_back -= -(-size_bytes // self._block) * self._block
+            if self._given_back < 0 and self._descriptor is not None:
+                more = max(self._step, -self._given_back)
+                self._left = max(0, self._left - more)
+                self._given_back += more
+                os.ftruncate(self._descriptor, self._left)
 
     def close(self) -> None:
         """Give back what is left."""
         with self._lock:
             if self._descriptor is not None:
                 os.close(self._descriptor)
-                os.unlink(self._path)
+                with contextlib.suppress(FileNotFoundError):  # its whole folder was removed
+                    os.unlink(self._path)
                 self._descriptor = None
 
 
@@ -94,6 +101,7 @@ class Room:
         self._cache = cache
         self._headroom = headroom
         self._leases = leases
+        self._block = os.statvfs(cache.folder).f_frsize
 
     def reserve(self, key: str, manifest: Manifest) -> Reservation:
         """Take room for what the key's partial copy still lacks, evicting if need be.
@@ -103,28 +111,30 @@ class Room:
                 case nothing was removed.
         """
         needed = self._still_needed(key, manifest)
-        with_step = Amount(needed.size_bytes + _step(needed.size_bytes), needed.inodes)
         self._drop_abandoned_reservations(key)
-        if not self._available().covers(with_step):
-            self._evict_for(with_step, key, manifest)
+        if not self._available().covers(needed):
+            self._evict_for(needed, key, manifest)
         path = os.path.join(self._cache.partial(key), b"room")
         try:
-            return Reservation(path, needed.size_bytes)
+            reservation = Reservation(path, needed.size_bytes, block_bytes=self._block)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise self._refusal(needed, manifest, Amount(0, 0), set()) from error
             raise
+        folders = len(manifest.entries) - manifest.files
+        reservation.spend(folders * self._block)
+        return reservation
 
     def _still_needed(self, key: str, manifest: Manifest) -> Amount:
-        block = os.statvfs(self._cache.folder).f_frsize
+        block = self._block
         size = sum(
             -(-entry.size // block) * block if entry.size else 0 for entry in manifest.entries
         )
         folders = len(manifest.entries) - manifest.files
-        there = _measure(self._cache.partial(key))
+        there = _measure(os.path.join(self._cache.partial(key), b"data"))
         return Amount(
-            max(0, size + folders * block - there.size_bytes),
-            max(0, len(manifest.entries) - there.inodes),
+            max(0, size + folders * block - there.size_bytes) + _OWN_BLOCKS * block,
+            max(0, len(manifest.entries) - there.inodes) + _OWN_BLOCKS,
         )
 
     def _available(self) -> Amount:
@@ -203,7 +213,8 @@ class Room:
         )
 
 
-def _step(size_bytes: int) -> int:
+def step_bytes(size_bytes: int) -> int:
+    """How much of a reservation is given back at once."""
     return min(_LARGEST_STEP_BYTES, max(_SMALLEST_STEP_BYTES, size_bytes // 32))
 
 

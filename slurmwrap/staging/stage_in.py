@@ -214,7 +214,7 @@ class Stager:
         with self._cache.lock():
             reservation = room.reserve(key, manifest)
         try:
-            copier = FileCopier(report=reservation.spend, is_cancelled=self._is_cancelled)
+            copier = FileCopier(announce=reservation.spend, is_cancelled=self._is_cancelled)
             report = copy_tree(
                 manifest,
                 os.path.join(partial, b"data", local_name),
@@ -223,24 +223,26 @@ class Stager:
                 is_cancelled=self._is_cancelled,
             )
             check_source(manifest, workers=self._workers)
+            record = Record(
+                source=os.fsdecode(manifest.root),
+                name=os.fsdecode(local_name),
+                files=manifest.files,
+                total_bytes=manifest.total_bytes,
+                boot_id=self._cache.boot_id,
+            )
+            reservation.close()  # what is left is for the cache's own files
+            self._cache.write_record(key, record)
+            take_lease(partial, self._holder)
         except SourceChangedError:
             remove_tree(partial)
             raise
         except OSError as error:
+            reservation.close()  # or its room would be missing in the numbers
             raise self._explain(error, manifest, partial) from error
         finally:
             reservation.close()
-        record = Record(
-            source=os.fsdecode(manifest.root),
-            name=os.fsdecode(local_name),
-            files=manifest.files,
-            total_bytes=manifest.total_bytes,
-            boot_id=self._cache.boot_id,
-        )
         with self._cache.lock():
-            entry = self._cache.publish(key, name, record)
-            take_lease(entry.folder, self._holder)
-        return entry, report.resumed_files
+            return self._cache.publish(key, name), report.resumed_files
 
     def _explain(self, error: OSError, manifest: Manifest, partial: bytes) -> StagingError:
         where = f"{self._cache.node}: can't copy {shown(manifest.root)} to {shown(partial)}"
