@@ -33,6 +33,7 @@ LAYERS = {
     "slurmwrap.notify": ADAPTER,
     "slurmwrap.statements": ADAPTER,
     "slurmwrap.commandline": FACE,
+    "slurmwrap.__main__": FACE,
     "slurmwrap.cli": FACE,
     "slurmwrapd": FACE,
 }
