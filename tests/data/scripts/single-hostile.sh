@@ -11,5 +11,5 @@
 export SLURMWRAP_STAGING_CACHE_DIR='/nvme/a b'
 export SLURM_EXPORT_ENV=ALL
 # shellcheck source=/dev/null
-source '/home/o'"'"'brien/a b.sh' || exit
-exec '/opt/slurm wrap/bin/slurmwrap' --config '/home/alice/my settings.toml' run --stage '/data/a b'"'"'c' -- bash -c $'echo $(id) `id`\nEOF\r\n' 'it'"'"'s' '测试' '�' ''
+source '/users/o'"'"'brien/a b.sh' || exit
+exec '/opt/slurm wrap/bin/slurmwrap' --config '/users/alice/my settings.toml' run --stage '/data/a b'"'"'c' -- bash -c $'echo $(id) `id`\nEOF\r\n' 'it'"'"'s' '测试' '�' ''

@@ -13,5 +13,5 @@
 #SBATCH --signal=B:USR1@120
 
 # shellcheck source=/dev/null
-source /home/alice/env.sh || exit
+source /users/alice/env.sh || exit
 exec /opt/slurmwrap/bin/slurmwrap run --stage /data/imagenet --watch val_acc:max:0.001 --patience 3 -- python train.py --lr 0.1

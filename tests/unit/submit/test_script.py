@@ -49,7 +49,7 @@ EXAMPLES = {
             patience=3,
             output="logs/%x-%j.out",
         ),
-        parameters=("setup=/home/alice/env.sh",),
+        parameters=("setup=/users/alice/env.sh",),
     ),
     "single-hostile": Example(
         SubmitOptions(
@@ -59,12 +59,12 @@ EXAMPLES = {
             sbatch=("comment=x; scancel 1", "no-requeue", "export=NONE"),
             stage=("/data/a b'c",),
         ),
-        parameters=("setup=/home/o'brien/a b.sh",),
+        parameters=("setup=/users/o'brien/a b.sh",),
         rendering=Rendering(
             user="o'brien\n#SBATCH --uid=0",
             rendered_at=1_796_000_000,
             program=("/opt/slurm wrap/bin/slurmwrap",),
-            config_file="/home/alice/my settings.toml",
+            config_file="/users/alice/my settings.toml",
             exports={"SLURMWRAP_STAGING_CACHE_DIR": "/nvme/a b"},
         ),
     ),
@@ -177,3 +177,17 @@ def test_a_template_can_refuse(tmp_path: Path) -> None:
     """A site's template says in its own words what it does not serve."""
     with pytest.raises(SlurmwrapError, match="not here"):
         render_text(tmp_path, "{{ refuse('not here') }}")
+
+
+def test_the_template_of_the_docs_works(tmp_path: Path) -> None:
+    """What docs/templates.md shows can be copied and used."""
+    page = Path(__file__).parents[3] / "docs/templates.md"
+    match = re.search(r"```jinja\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert match is not None
+    path = tmp_path / "evaluate.sbatch.j2"
+    path.write_text(match[1], encoding="utf-8")
+    template = load_template(str(path), [])
+    request = build_request(SubmitOptions(command=("x",), partition="gpu"))
+    lines = render(request, template, read_parameters(template, ("split=val",)), RENDERING)
+    assert "\nexport SPLIT=val\nexec /opt/slurmwrap/bin/slurmwrap run -- x\n" in lines
+    assert lines.index("--partition=small") < lines.index("--partition=gpu")
