@@ -16,14 +16,20 @@ from slurmwrapd.service import Service
 _SPARE_INTERVALS = 4
 
 
-def gather_evidence(service: Service, stored: StoredRun, now: int) -> Evidence:
-    """Everything the rules may know of a run at ``now``."""
+def gather_evidence(service: Service, stored: StoredRun, history: History, now: int) -> Evidence:
+    """Everything the rules may know of a run at ``now``.
+
+    Readings reach back to the newest warning of each rule: only so can it be proved that what
+    was warned of still goes on.
+    """
     run = stored.run
     interval = service.config.agents.interval
     suspensions = service.store.runs.suspensions(stored.id)
     stood_still = sum((end or now) - start for start, end in suspensions)
     reach = service.rules.reach_seconds + stood_still + _SPARE_INTERVALS * interval
-    readings_from = max(run.key.start, now - reach)
+    warned_at = {item.rule: item.recorded_at for item in history.warnings}
+    reach_from = min(now - reach, *(at - interval for at in warned_at.values()), now)
+    readings_from = max(run.key.start, reach_from)
     readings = service.store.readings.of_cards(
         (item.card for item in run.cards), readings_from, now
     )

@@ -55,7 +55,8 @@ class Service:
         rules = load_rules(Path(config.rules.file))
         prices = load_prices(config)
         commands = SlurmCommands(config.slurm)
-        live = LiveJobs(commands, config.accounting.card_gres, chosen_clock)
+        # squeue tells run times by the machine's clock, whatever clock the tasks go by.
+        live = LiveJobs(commands, config.accounting.card_gres, SystemClock())
         return cls(
             config=config,
             clock=chosen_clock,

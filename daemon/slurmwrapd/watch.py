@@ -54,12 +54,9 @@ def watch(service: Service) -> str:
 
 def judge_run(service: Service, stored: StoredRun, now: int) -> tuple[Judgement, ...]:
     """What every rule makes of a run at ``now``."""
-    return judge(
-        service.rules,
-        gather_evidence(service, stored, now),
-        gather_history(service, stored),
-        service.config.notify.language,
-    )
+    history = gather_history(service, stored)
+    evidence = gather_evidence(service, stored, history, now)
+    return judge(service.rules, evidence, history, service.config.notify.language)
 
 
 def settle_cancels(service: Service) -> None:
