@@ -129,9 +129,9 @@ class RowAssembler:
             self._accept(*self._fit(line))
         except BrokenRowError as error:
             short = len(fields) < self._layout.width
-            if short and self._goes_on_with_last(fields):
-                self._extend_last(line)
-            elif short and self._may_be_cut(fields):
+            if short and self._goes_on_with_last(fields, line):
+                return
+            if self._may_be_cut(fields):
                 self._cut = _Text(number, line, reason=str(error))
             elif line.strip():
                 self._reject(number, str(error))
@@ -175,7 +175,13 @@ class RowAssembler:
         return False
 
     def _release(self, suspect: _Suspect) -> None:
-        self._reject(suspect.cut.number, suspect.cut.reason)
+        reason = suspect.cut.reason
+        if len(suspect.cut.text.split(self._delimiter)) < self._layout.width:
+            # A name that is a whole row of somebody else's ends here too. Nothing in the text
+            # tells the two apart, so the reason sends the reader to look, and dumps for bills
+            # do without names (columns.SUGGESTED_FIELDS).
+            reason += f"; line {suspect.number} is used: look that no job name holds it"
+        self._reject(suspect.cut.number, reason)
         self._accept(suspect.row, suspect.line.split(self._delimiter))
 
     def _finish(self) -> None:
@@ -202,20 +208,21 @@ class RowAssembler:
         reached = len(fields) - 1
         return reached <= id_position and min(self._layout.free_text) <= reached
 
-    def _goes_on_with_last(self, fields: list[str]) -> bool:
-        """Whether a short line is more of the free text that ended the row before."""
-        return (
-            self._ends_in_free_text
-            and self._last_fields is not None
-            and bool(self._ready)
-            and not self._layout.begins_record(fields)
-        )
-
-    def _extend_last(self, line: str) -> None:
-        if self._last_fields is None or len(self._last_fields[-1]) > _LONGEST_RECORD_CHARACTERS:
-            return
-        self._last_fields[-1] += f"\n{line}"
-        self._ready[-1] = self._read(self._last_fields)
+    def _goes_on_with_last(self, fields: list[str], line: str) -> bool:
+        """Whether a short line is more of the row before; adds it to that row."""
+        last = self._last_fields
+        if last is None or not self._ready or self._layout.begins_record(fields):
+            return False
+        # A name can look like the end of its own row; what follows it then completes the row.
+        whole = self._try_fit(f"{self._delimiter.join(last)}\n{line}")
+        if whole is not None:
+            self._ready[-1], self._last_fields = whole
+            return True
+        if not self._ends_in_free_text or len(last[-1]) > _LONGEST_RECORD_CHARACTERS:
+            return False
+        last[-1] += f"\n{line}"
+        self._ready[-1] = self._read(last)
+        return True
 
     def _try_fit(self, text: str) -> tuple[Row, list[str]] | None:
         try:

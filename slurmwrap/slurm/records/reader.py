@@ -210,6 +210,8 @@ class RecordReader:
         shown_id = fields[self._id_at]
         if not shown_id.isdecimal() and self._is_no_record(shown_id, fields):
             return None
+        if not fields[self._start_at]:
+            raise ValueError("Start is empty")
         starts = self._moments_of(fields, self._start_at, "Start")
         ends = self._moments_of(fields, self._end_at, "End")
         if starts:
