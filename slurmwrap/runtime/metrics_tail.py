@@ -65,6 +65,8 @@ class MetricsTail:
                     size += 80 + 6 * len(point.name)
                 if size > _BATCH_BYTES:
                     break
+        except OSError:  # no regular file, or the disk fails: the job goes on
+            return ()
         finally:
             os.close(descriptor)
         self._peeked = position

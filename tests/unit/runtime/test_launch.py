@@ -1,0 +1,77 @@
+"""Command lines for other nodes, ports and addresses."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from slurmwrap.errors import LaunchError
+from slurmwrap.runtime.launch import choose_port, find_master_address, torchrun_step
+
+
+def torchrun_words(command: tuple[str, ...]) -> list[str]:
+    step = torchrun_step(
+        "/usr/bin/srun",
+        nodes=2,
+        cards_per_node=4,
+        address="gpu1",
+        port=12345,
+        job_id=7,
+        launcher_arguments=("--max-restarts=2",),
+        command=command,
+    )
+    return step[step.index("torchrun") :]
+
+
+def test_torchrun_meets_at_the_first_node() -> None:
+    """One torchrun per node, one process per card, our port and job id, arguments as typed."""
+    assert torchrun_words(("train.py", "--name", "a b\n'c'")) == [
+        "torchrun",
+        "--nnodes=2",
+        "--nproc-per-node=4",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=gpu1:12345",
+        "--rdzv-id=7",
+        "--max-restarts=2",
+        "train.py",
+        "--name",
+        "a b\n'c'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("-m", "pkg.train"), ["-m", "pkg.train"]),
+        (("python", "train.py"), ["--no-python", "python", "train.py"]),
+        (("./train.sh",), ["--no-python", "./train.sh"]),
+    ],
+)
+def test_torchrun_starts_modules_and_programs_too(
+    command: tuple[str, ...], words: list[str]
+) -> None:
+    """torchrun takes its first word for a Python file; programs need --no-python."""
+    assert torchrun_words(command)[7:] == words
+
+
+def test_ports_of_jobs_differ_and_are_free() -> None:
+    """S29: another job's port is not taken, nor one that anything listens on."""
+    first, second = choose_port(1000), choose_port(1001)
+    assert first != second
+    with socket.socket() as other:
+        other.bind(("", first))
+        other.listen()
+        again = choose_port(1000)
+        assert again not in (first, second)
+        assert 12000 <= again < 32000
+
+
+def test_master_is_a_name_that_resolves() -> None:
+    """S28: the node's own name if it resolves, else Slurm's address for it, else an error."""
+    assert find_master_address("localhost", lambda node: None) == "localhost"
+    assert find_master_address("no-such-node.invalid", lambda node: "127.0.0.1") == "127.0.0.1"
+    with pytest.raises(LaunchError, match="no-such-node"):
+        find_master_address("no-such-node.invalid", lambda node: None)
+    with pytest.raises(LaunchError, match="no-such-node"):
+        find_master_address("no-such-node.invalid", lambda node: "also-none.invalid")
