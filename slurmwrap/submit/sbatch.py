@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -93,6 +92,8 @@ def find_sbatch(bin_dir: str, environment: Mapping[str, str]) -> str | None:
 
 def read_help(sbatch: str, environment: Mapping[str, str], timeout_seconds: int) -> str | None:
     """``sbatch --help``, or None when it does not say (without slurm.conf it can't)."""
+    import subprocess  # a dry run starts nothing
+
     try:
         answer = subprocess.run(
             [sbatch, "--help"],
@@ -124,6 +125,8 @@ def submit(
         SlurmUnavailableError: there is no sbatch.
         SubmitError: it refused the job, did not answer in time, or its answer has no job id.
     """
+    import subprocess  # a dry run starts nothing
+
     if sbatch is None:
         raise SlurmUnavailableError(
             "sbatch was not found: this machine can't submit jobs",
