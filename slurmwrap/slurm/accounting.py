@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from slurmwrap.display import clean_text
 from slurmwrap.errors import SlurmOutputError
 from slurmwrap.model import AccountingRecord
 from slurmwrap.slurm.commands import SlurmCommands
@@ -104,11 +105,13 @@ class AccountingRecords:
             cluster=self._commands.cluster_name() if "Cluster" not in fields else "",
             where="sacct's answer",
         )
+        lines = text.split("\n")
         for line in batch.rejected:
-            rejected[line.reason] = None
+            job = clean_text(lines[line.number - 1].partition(delimiter)[0][:40])
+            rejected[f"job {job!r}: {line.reason}"] = None
         unlisted = batch.rejected_count - len(batch.rejected)
         if unlisted:
-            rejected[f"{unlisted} more rows between {_format_time(start)}Z and a day later"] = None
+            rejected[f"{unlisted} more rows from {_format_time(start)}Z on"] = None
         return batch.records
 
     def _choose_fields(self) -> tuple[str, ...]:
