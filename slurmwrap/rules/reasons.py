@@ -71,7 +71,7 @@ TEMPLATES: dict[str, dict[str, str]] = {
     },
     "zh": {
         "text": "{text}",
-        "busy": "正在工作：{cards} 在最近 {span_seconds} 内最多有 {busy_percent} % 的读数不低于"
+        "busy": "正在工作：{cards} 在最近 {span_seconds}内最多有 {busy_percent} % 的读数不低于"
         " {threshold_percent} %，平均 {mean_percent} %",
         "idle": "已空闲 {held_seconds}：{cards} 有 {below_percent} % 的读数低于"
         " {threshold_percent} %，平均 {mean_percent} %，观测覆盖 {coverage_percent} %，"

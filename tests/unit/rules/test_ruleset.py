@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import string
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rule_scene import HOUR, MINUTE, START, constant, evidence_at, make_run, watch
 
+from slurmwrap.config.rules_file import parse_rules
 from slurmwrap.model import Card, MetricPoint, ReadStatus, WatchedMetric
 from slurmwrap.rules import (
     ActionKind,
@@ -166,3 +170,18 @@ def test_durations_in_chinese() -> None:
     reason = Reason(template="unheard", values={"silent_seconds": 90061})
     assert reason.text("zh") == "无法判断：已有 1 天 1 小时 没有收到作业节点的消息"
     assert reason.text() == ("nothing can be said: the run's nodes have not been heard for 1 d 1 h")
+
+
+def test_example_of_the_docs_is_a_rule() -> None:
+    """docs/rules/README.md: the rule that it shows works as it stands there."""
+    page = Path(__file__).resolve().parents[3] / "docs/rules/README.md"
+    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    module = ModuleType("night_shift")
+    sys.modules["night_shift"] = module
+    exec(compile(code, str(page), "exec"), module.__dict__)
+    rule = module.NightShift()
+    rules = parse_rules({"night-shift": {"max_cards": 1, "mode": "warn"}}, "x", {rule.id: rule})
+    run = make_run([Card("gpu1", 0), Card("gpu1", 1)])
+    judgement = judge(rules, evidence_at(MINUTE, [], run), History())[0]
+    assert judgement.action.kind is ActionKind.WARN
+    assert judgement.view.text == "holds 2 cards"
