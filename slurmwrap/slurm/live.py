@@ -101,7 +101,7 @@ class LiveJobs:
 
     Args:
         card_gres: the generic resources that are cards (``accounting.card_gres``).
-        clock: the real time; suspended time is what it has more than squeue's run time.
+        clock: how long a suspension has lasted that is not over yet.
     """
 
     def __init__(self, commands: SlurmCommands, card_gres: tuple[str, ...], clock: Clock) -> None:
@@ -117,9 +117,9 @@ class LiveJobs:
         States: RUNNING, SUSPENDED, CONFIGURING and the like. A job that is COMPLETING has
         ended: slurmctld has set its end and taken its cards back (seen on 22.05).
 
-        One small query per call, and one more when a run is new or changed its nodes. A run
-        whose cards slurmctld's answer does not name has ``cards_known`` False. A run that
-        ended between the two queries is left out.
+        One small query per call, and one more when a run is new, was resumed or changed its
+        nodes. A run whose cards slurmctld's answer does not name has ``cards_known`` False. A
+        run that ended between the two queries is left out.
 
         Raises:
             SlurmUnavailableError, SlurmCommandError, SlurmOutputError: nothing is known then;
@@ -130,7 +130,7 @@ class LiveJobs:
         now = self._clock.now()
         with self._lock:
             self._forget_others(rows)
-            self._read_missing_details(rows)
+            self._read_missing_details(rows, now)
             runs = [self._describe(row, cluster, now) for row in rows]
         return tuple(sorted(filter(None, runs), key=lambda run: run.key.job_id))
 
@@ -152,7 +152,7 @@ class LiveJobs:
         identity = (run.key.job_id, run.key.start)
         rows = tuple(row for row in parse_listing(text) if row.identity == identity)
         with self._lock:
-            self._read_missing_details(rows)
+            self._read_missing_details(rows, now)
             return self._describe(rows[0], run.key.cluster, now) if rows else None
 
     def read_details(self, run: JobRun) -> JobDetails | None:
@@ -169,8 +169,8 @@ class LiveJobs:
             identity: known for identity, known in self._remembered.items() if identity in listed
         }
 
-    def _read_missing_details(self, rows: tuple[_Row, ...]) -> None:
-        missing = [row for row in rows if self._needs_details(row)]
+    def _read_missing_details(self, rows: tuple[_Row, ...], now: int) -> None:
+        missing = [row for row in rows if self._needs_details(row, now)]
         if not missing:
             return
         details = self._ask_details([row.job_id for row in missing])
@@ -180,11 +180,20 @@ class LiveJobs:
             if found is not None and not _has_left(found, row.start):
                 self._remembered[row.identity] = _renew(before, row, found)
 
-    def _needs_details(self, row: _Row) -> bool:
+    def _needs_details(self, row: _Row, now: int) -> bool:
         known = self._remembered.get(row.identity)
         if known is None or known.nodes != row.nodes:
             return True
-        return bool(known.details.unknown_cards) and known.attempts < _MOST_ATTEMPTS
+        if known.details.unknown_cards and known.attempts < _MOST_ATTEMPTS:
+            return True
+        if row.state == "SUSPENDED":
+            return False
+        told = known.details.suspended_seconds
+        if told is None:
+            return "SUSPENDED" in known.details.state
+        # Suspended and resumed since the details were read: less run time than passed.
+        not_run = now - row.start - row.used_seconds
+        return abs(not_run - told) > _CLOCK_JITTER_SECONDS
 
     def _ask_details(self, job_ids: Collection[int]) -> dict[int, JobDetails]:
         """Details by raw id. Newer Slurm filters by id; 22.05 prints every job there is."""
@@ -205,7 +214,10 @@ class LiveJobs:
         if known is None:
             return None
         details = known.details
-        known.suspended_seconds = suspended_seconds(row, now, known.suspended_seconds)
+        if row.state == "SUSPENDED":
+            known.suspended_seconds = max(0, now - row.start - row.used_seconds)
+        elif details.suspended_seconds is not None:
+            known.suspended_seconds = details.suspended_seconds
         return JobRun(
             key=RunKey(cluster=cluster, job_id=row.job_id, start=row.start),
             array_job_id=row.array_job_id,
@@ -240,15 +252,6 @@ def _renew(before: _Remembered | None, row: _Row, details: JobDetails) -> _Remem
         attempts=attempts,
         suspended_seconds=before.suspended_seconds if before else 0,
     )
-
-
-def suspended_seconds(row: _Row, now: int, before: int) -> int:
-    """Time that the run was suspended: what passed since its start without being run time.
-
-    Our clock and squeue's differ by a moment, so a change within it is none.
-    """
-    derived = max(0, now - row.start - row.used_seconds)
-    return before if abs(derived - before) <= _CLOCK_JITTER_SECONDS else derived
 
 
 def _has_left(details: JobDetails, start: int) -> bool:

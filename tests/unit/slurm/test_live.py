@@ -58,6 +58,8 @@ def details(job_id: int = 1, *, start: int = 1000, **changes: Any) -> str:
         "nodes": "n1",
         "job_resources": {"nodes": "n1"},
         "gres_detail": ["gpu:a100:1(IDX:0)"],
+        "suspend_time": 0,
+        "pre_sus_time": 0,
     }
     return json.dumps({"jobs": [job | changes]})
 
@@ -219,6 +221,7 @@ def test_a_run_that_was_purged_between_two_queries_is_left_out(slurm, clock) -> 
 def test_unknown_cards_are_said_and_asked_for_again(slurm, clock: SteppedClock) -> None:
     """Unknown cards are flagged; they are asked for three times, not at every tick for ever."""
     set_answers(slurm, line(), details(gres_detail=["gpu:a100:1(CNT:1)"]))
+    clock.set(1010)
     live = LiveJobs(slurm.commands(), ("gpu",), clock)
     for _ in range(5):
         (run,) = live.list_runs()
@@ -245,22 +248,34 @@ def test_a_resized_run_has_its_new_cards(slurm, clock: SteppedClock) -> None:
     assert cards(live.list_runs()[0]) == [("n1", 0, "")]
 
 
-def test_suspended_time_does_not_flicker(slurm, clock: SteppedClock) -> None:
-    """V6: what passed without being run time; a second more or less between two clocks is
-    none, and a suspension that ended keeps its length."""
+def test_suspended_time(slurm, clock: SteppedClock) -> None:
+    """V6: while suspended, what passed without being run time; afterwards what slurmctld says
+    to the second. A second between two clocks is no suspension."""
     live = LiveJobs(slurm.commands(), ("gpu",), clock)
+    resumed = {"suspend_time": 1060, "pre_sus_time": 20}
+    twice = {"suspend_time": 1110, "pre_sus_time": 30}
     seen = []
-    for now, used, state in [
-        (1011, "0:10", "RUNNING"),
-        (1021, "0:20", "RUNNING"),
-        (1060, "0:20", "SUSPENDED"),
-        (1091, "0:30", "RUNNING"),
-        (1100, "0:41", "RUNNING"),
+    for now, used, state, changes in [
+        (1011, "0:10", "RUNNING", {"suspend_time": 0, "pre_sus_time": 0}),
+        (1021, "0:20", "RUNNING", {"suspend_time": 0, "pre_sus_time": 0}),
+        (1060, "0:20", "SUSPENDED", {"suspend_time": 1020, "pre_sus_time": 20}),
+        (1066, "0:25", "RUNNING", resumed),
+        (1070, "0:30", "RUNNING", resumed),
+        (1121, "0:41", "RUNNING", twice),
     ]:
         clock.set(now)
-        set_answers(slurm, line(used=used, state=state), details())
+        job_state = "SUSPENDED" if state == "SUSPENDED" else ["RUNNING"]
+        set_answers(slurm, line(used=used, state=state), details(job_state=job_state, **changes))
         seen.append(live.list_runs()[0].suspended_seconds)
-    assert seen == [0, 0, 40, 61, 61]
+    assert seen == [0, 0, 40, 40, 40, 80]
+    assert sum("--json" in call for call in slurm.calls("squeue")) == 3
+
+
+def test_a_clock_that_is_off_invents_no_suspension(slurm, clock: SteppedClock) -> None:
+    """Two hours between our clock and squeue's: slurmctld's own word counts."""
+    set_answers(slurm, line(), details(suspend_time=0, pre_sus_time=0))
+    clock.set(1010 + 7200)
+    assert LiveJobs(slurm.commands(), ("gpu",), clock).list_runs()[0].suspended_seconds == 0
 
 
 def test_a_run_is_read_again_by_its_own_name(live: LiveJobs, slurm) -> None:
