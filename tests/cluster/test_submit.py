@@ -94,6 +94,7 @@ def alice(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[User]:
     yield user
     if user.jobs:
         testbed.run_as(USER, ["scancel", *map(str, user.jobs)])
+    testbed.run_as(USER, ["rm", "-rf", folder])
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
