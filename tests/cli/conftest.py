@@ -8,7 +8,7 @@ import pwd
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,10 @@ class StandIn:
 
     url: str
     munge_socket: Path
-    answers: dict[str, Struct | SlurmwrapError] = field(default_factory=dict)
+    answers: dict[str, Struct | SlurmwrapError | Callable[[Any], Struct]] = field(
+        default_factory=dict
+    )
+    """Per call an answer, a refusal, or a function from the question to the answer."""
     questions: list[tuple[str, Struct]] = field(default_factory=list)
 
     def environment(self) -> dict[str, str]:
@@ -74,6 +77,8 @@ def stand_in(munged: Path) -> Iterator[StandIn]:
                 (request.call, msgspec.json.decode(request.arguments, type=CALLS[request.call][0]))
             )
             answer = sink.answers[request.call]
+            if not isinstance(answer, Struct | SlurmwrapError):
+                answer = answer(sink.questions[-1][1])
             if isinstance(answer, SlurmwrapError):
                 response = Response(failure=describe_failure(answer))
             else:
