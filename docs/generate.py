@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from slurmwrap.config.rules_file import rule_setting_rows
 from slurmwrap.config.settings import SECTIONS, BudgetEntry, SettingRow, setting_rows
 from slurmwrap.errors import SlurmwrapError, error_kinds
 
@@ -42,6 +43,14 @@ Durations are written with their unit: `"40s"`, `"90min"`, `"2h"`, `"1d12h"`. A 
 refused. Amounts of money and card-hours are written in quotes, so that no digit is lost.
 """
 
+_RULES_HEAD = """\
+# Settings of rules
+
+Their own file, `rules.toml`, named by `rules.file` and read by slurmwrapd at its start and at
+SIGHUP. What they mean in practice: [rules](rules/README.md). Durations and unknown names are
+treated as above; the environment overrides nothing here.
+"""
+
 _ERRORS_HEAD = """\
 # Errors and exit codes
 
@@ -61,25 +70,32 @@ that closed the pipe.
 
 
 def render_settings() -> str:
-    """The settings page."""
-    rows: dict[str, list[SettingRow]] = {}
-    for row in setting_rows():
-        rows.setdefault(row.section, []).append(row)
+    """The settings page: slurmwrap.toml, then rules.toml."""
     classes: dict[str, type[Any]] = {**SECTIONS, "budget": BudgetEntry}
     parts = [_SETTINGS_HEAD]
-    for section, section_rows in rows.items():
+    for section, rows in _by_section(setting_rows()).items():
         title = f"[[{section}]]" if section == "budget" else f"[{section}]"
-        lines = [
-            f"## {title}",
-            "",
-            _first_paragraph(classes[section]),
-            "",
-            "| setting | form | default | meaning |",
-            "|---|---|---|---|",
-        ]
-        lines += [_render_row(row) for row in section_rows]
-        parts.append("\n".join(lines) + "\n")
+        parts.append(_render_section(title, _first_paragraph(classes[section]), rows))
+    parts.append(_RULES_HEAD)
+    for section, rows in _by_section(rule_setting_rows()).items():
+        parts.append(_render_section(f"[{section}]", "", rows))
     return "\n".join(parts)
+
+
+def _by_section(rows: list[SettingRow]) -> dict[str, list[SettingRow]]:
+    sections: dict[str, list[SettingRow]] = {}
+    for row in rows:
+        sections.setdefault(row.section, []).append(row)
+    return sections
+
+
+def _render_section(title: str, meaning: str, rows: list[SettingRow]) -> str:
+    lines = [f"## {title}", ""]
+    if meaning:
+        lines += [meaning, ""]
+    lines += ["| setting | form | default | meaning |", "|---|---|---|---|"]
+    lines += [_render_row(row) for row in rows]
+    return "\n".join(lines) + "\n"
 
 
 def render_errors() -> str:

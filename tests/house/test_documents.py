@@ -9,6 +9,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from zoneinfo import ZoneInfo
 
 import click
 import pytest
@@ -16,6 +17,8 @@ import pytest
 from slurmwrap.cli import COMMANDS
 from slurmwrap.cli import group as user_group
 from slurmwrap.config import Config, load_config
+from slurmwrap.config.price_file import read_price_file
+from slurmwrap.config.rules_file import find_rules, rule_setting_rows
 from slurmwrap.config.settings import setting_rows
 from slurmwrap.errors import SlurmwrapError, error_kinds
 from slurmwrapd.cli import COMMANDS as SERVICE_COMMANDS
@@ -109,6 +112,20 @@ def test_every_rule_has_its_page_and_its_block() -> None:
     assert pages <= rules, f"no such rule: {sorted(pages - rules)}"
     text = (ROOT / "etc/rules.toml").read_text(encoding="utf-8")
     assert [rule for rule in sorted(rules) if rule not in text] == []
+
+
+@pytest.mark.parametrize("rule", sorted(find_rules()))
+def test_a_rules_page_names_each_of_its_settings(rule: str) -> None:
+    """Who reads of a rule learns what can be set."""
+    text = (DOCS / f"rules/{rule}.md").read_text(encoding="utf-8")
+    rows = [row for row in rule_setting_rows() if row.section == rule]
+    assert rows
+    assert [row.key for row in rows if f"`{row.key}`" not in text] == []
+
+
+def test_the_price_file_as_shipped_is_valid() -> None:
+    """etc/prices.toml can be billed with as it is."""
+    read_price_file(ROOT / "etc/prices.toml", zone=ZoneInfo("Asia/Shanghai"), currency="CNY")
 
 
 def test_the_site_file_as_shipped_changes_nothing() -> None:
