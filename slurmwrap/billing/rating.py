@@ -65,7 +65,8 @@ class Rater:
         self._currency = book.currency if book is not None else currency
         self._end = period.end if until is None else min(period.end, until)
         self._table = RunTable()
-        self._spans: dict[tuple[Holder, str], tuple[PriceSpan, ...]] = {}
+        self._no_prices = (PriceSpan(period.start, period.end, None),)
+        self._spans: dict[Usage, tuple[PriceSpan, ...]] = {}
 
     def add(self, record: AccountingRecord) -> None:
         """Take a record. One that never started, or starts after the period, has no part."""
@@ -89,7 +90,8 @@ class Rater:
             split = False
             for gpu_type, count in run.holder.cards:
                 spans = self._spans_of(run.holder, gpu_type)
-                split |= self._add_cards(sums, run, gpu_type, count, (begin, held), spans)
+                self._add_cards(sums, run, gpu_type, count, (begin, held), spans)
+                split |= run.suspended_seconds > 0 and _sees_change(run, spans)
             if run.end is None:
                 cards = sum(count for _, count in run.holder.cards)
                 in_flight += cards * (held - begin)
@@ -104,10 +106,9 @@ class Rater:
         count: int,
         use: tuple[int, int],
         spans: tuple[PriceSpan, ...],
-    ) -> bool:
-        """Adds one type's cards; whether the run, suspension included, saw a price change."""
+    ) -> None:
+        """Adds one type's cards, at the price of each moment."""
         holder = run.holder
-        wall_end = run.start + run.elapsed_seconds + run.suspended_seconds
         for span in spans:
             begin, finish = max(use[0], span.start), min(use[1], span.end)
             if finish <= begin:
@@ -115,24 +116,23 @@ class Rater:
             # Shares of cards cost nothing yet: without a card no entry can be right or tied.
             price = span.price() if count else None
             key = (holder.account, holder.user, holder.partition, holder.qos, gpu_type, price)
-            line = sums.setdefault(key, _LineSum())
+            line = sums.get(key)
+            if line is None:
+                line = sums[key] = _LineSum()
             line.add((holder.cluster, run.job_id), count * (finish - begin))
-        return any(run.start < span.start < wall_end for span in spans)
 
     def _crosses_edge(self, run: Run) -> bool:
         wall_end = run.start + run.elapsed_seconds + run.suspended_seconds
         return run.start < self._period.start or wall_end > self._period.end
 
     def _spans_of(self, holder: Holder, gpu_type: str) -> tuple[PriceSpan, ...]:
-        key = (holder, gpu_type)
-        spans = self._spans.get(key)
+        if self._book is None:
+            return self._no_prices
+        usage = _usage(holder, gpu_type)
+        spans = self._spans.get(usage)
         if spans is None:
-            start, end = self._period.start, self._period.end
-            spans = self._spans[key] = (
-                (PriceSpan(start, end, None),)
-                if self._book is None
-                else self._book.spans(_usage(holder, gpu_type), start, end)
-            )
+            spans = self._book.spans(usage, self._period.start, self._period.end)
+            self._spans[usage] = spans
         return spans
 
     def _make_statement(
@@ -221,6 +221,12 @@ def line_amount(card_seconds: int, unit_price: Decimal) -> Decimal:
     with localcontext() as context:
         context.prec = _PRECISION
         return round_money(unit_price * card_seconds / SECONDS_PER_HOUR)
+
+
+def _sees_change(run: Run, spans: tuple[PriceSpan, ...]) -> bool:
+    """Whether a price changes while the run is on nodes, its suspension included."""
+    wall_end = run.start + run.elapsed_seconds + run.suspended_seconds
+    return any(run.start < span.start < wall_end for span in spans)
 
 
 def _usage(owner: Holder | AccountingRecord, gpu_type: str) -> Usage:

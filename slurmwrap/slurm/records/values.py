@@ -129,8 +129,8 @@ class MomentParser:
 
     def __init__(self, zone: ZoneInfo | None) -> None:
         self._zone = zone
-        # The offset from UTC is the same over a minute; a month has 45,000 of them.
-        self._minutes: dict[str, tuple[int, ...]] = {}
+        # Few hours hold a clock change; over the others the offset from UTC is the same.
+        self._hours: dict[str, int | None] = {}
 
     def parse(self, text: str) -> tuple[int, ...]:
         """The moments that the text can mean, as UTC epoch seconds, earlier first.
@@ -143,23 +143,38 @@ class MomentParser:
         """
         if text in _NO_TIME:
             return ()
-        if len(text) == 19 and text[16] == ":" and self._zone is not None:
-            seconds = text[17:]
-            if seconds.isascii() and seconds.isdecimal() and seconds < "60":
-                minute = text[:16]
-                starts = self._minutes.get(minute)
-                if starts is None:
-                    starts = self._minutes[minute] = self._parse_iso(minute)
-                added = int(seconds)
-                if len(starts) == 1:
-                    return (starts[0] + added,)
-                return tuple(start + added for start in starts)
+        if len(text) == 19 and self._zone is not None:
+            hour = text[:13]
+            if hour not in self._hours:
+                self._hours[hour] = self._plain_hour(hour)
+            start = self._hours[hour]
+            minutes, seconds = text[14:16], text[17:]
+            if (
+                start is not None
+                and text[13] == text[16] == ":"
+                and (minutes + seconds).isascii()
+                and minutes.isdecimal()
+                and seconds.isdecimal()
+                and minutes < "60"
+                and seconds < "60"
+            ):
+                return (start + 60 * int(minutes) + int(seconds),)
         if _is_epoch(text):
             moment = int(text)
             if moment > _LAST_MOMENT:
                 raise ValueError(f"{text} is beyond the calendar")
             return (moment,)
         return self._parse_iso(text)
+
+    def _plain_hour(self, hour: str) -> int | None:
+        """The moment at which a local hour begins; None when its offset may change within it,
+        or it is no hour."""
+        try:
+            first, last = self._parse_iso(f"{hour}:00"), self._parse_iso(f"{hour}:59")
+        except ValueError:
+            return None
+        is_plain = len(first) == len(last) == 1 and last[0] - first[0] == 59 * 60
+        return first[0] if is_plain else None
 
     def _parse_iso(self, text: str) -> tuple[int, ...]:
         match = _ISO_TIME.fullmatch(text)
