@@ -80,8 +80,9 @@ def render_budgets(budgets: Sequence[BudgetStatus], now: int, terminal: Terminal
                 draw_bar(budget.used_percent, has_blocks=terminal.has_blocks),
             ]
         )
+        owner = "/".join(one_line(name, 30) for name in (budget.account, budget.user) if name)
         alerts += [
-            f"alert at {percent} % of {account}/{user} sent at {local_time(sent_at, now)}"
+            f"alert at {percent} % of {owner} sent at {local_time(sent_at, now)}"
             for percent, sent_at in budget.alerts
         ]
     lines = align_columns(rows, right={3, 4, 5, 6, 7, 9})

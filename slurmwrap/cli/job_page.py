@@ -41,8 +41,7 @@ def render_list(jobs: Sequence[JobStatus], now: int, terminal: Terminal) -> list
                 _percent(_mean(card.mean for card in job.cards)),
                 f"{card_hours(job.card_seconds):.2f}",
                 _cost(job),
-                "; ".join(_describe_rule(view, now) for view in job.rules if _has_spoken(view))
-                or one_line(job.end_reason, 200),
+                _summarise_rules(job, now) or one_line(job.end_reason, 200),
             ]
         )
     lines = align_columns(rows, right={5, 6, 7, 8})
@@ -61,7 +60,7 @@ def render_page(job: JobStatus, now: int, terminal: Terminal) -> list[str]:
     lines += _several("gaps", _describe_gaps(job, now))
     lines += _several("phases", [_describe_phase(phase, now) for phase in job.phases])
     lines += _several("metrics", [_describe_metric(*item) for item in job.metrics.items()])
-    lines += _several("rules", [_describe_rule(view, now) for view in job.rules])
+    lines += _several("rules", [line for view in job.rules for line in _describe_rule(view, now)])
     if job.end_reason:
         lines.append(_labelled("ended", one_line(job.end_reason, 500)))
     return lines
@@ -166,18 +165,27 @@ def _describe_metric(name: str, points: Sequence[tuple[int, float]]) -> str:
     return f"{one_line(name, 60)} {values} (step {step})"
 
 
-def _has_spoken(view: RuleView) -> bool:
-    return view.warned_at is not None or view.cancel_at is not None
+def _describe_rule(view: RuleView, now: int) -> list[str]:
+    """What a rule says of the run, and on a line of their own when it spoke and will act."""
+    said = f"{one_line(view.rule, 40)} ({one_line(view.mode, 20)}): {one_line(view.text, 300)}"
+    moments = _describe_moments(view, now)
+    return [said, f"  {moments}"] if moments else [said]
 
 
-def _describe_rule(view: RuleView, now: int) -> str:
-    words = [f"{one_line(view.rule, 40)} ({one_line(view.mode, 20)}): {one_line(view.text, 300)}"]
+def _describe_moments(view: RuleView, now: int) -> str:
+    words = []
     if view.warned_at is not None:
         words.append(f"warned at {local_time(view.warned_at, now)}")
     if view.cancel_at is not None:
         verb = "will be cancelled" if view.mode == "enforce" else "would be cancelled"
         words.append(f"{verb} at {local_time(view.cancel_at, now)}")
     return "; ".join(words)
+
+
+def _summarise_rules(job: JobStatus, now: int) -> str:
+    """The rules that have warned or are about to act, in a few words."""
+    spoken = [(one_line(view.rule, 40), _describe_moments(view, now)) for view in job.rules]
+    return "; ".join(f"{rule}: {moments}" for rule, moments in spoken if moments)
 
 
 def _several(label: str, texts: Iterable[str]) -> list[str]:

@@ -53,7 +53,7 @@ def test_a_budget_shows_every_part_of_its_sum() -> None:
         "physics  -     month    1000  700.0000  112.5000    40.0000  187.5000  card-hours  81.2 %"
         "  ████████████████░░░░",
         "",
-        "alert at 80 % of physics/- sent at 08:52:20",
+        "alert at 80 % of physics sent at 08:52:20",
     ]
 
 

@@ -101,8 +101,8 @@ def test_a_page_tells_the_whole_job() -> None:
         "  phases      stage in on gpu1 for 2 min 3 s",
         "              running since 06:55:23",
         "  metrics     val_acc 0.5, 0.75 (step 2)",
-        "  rules       idle-gpu (enforce): idle for 40 min; warned at 08:43:20;"
-        " will be cancelled at 09:13:20",
+        "  rules       idle-gpu (enforce): idle for 40 min",
+        "                warned at 08:43:20; will be cancelled at 09:13:20",
     ]
 
 
@@ -177,8 +177,8 @@ def test_a_list_is_one_line_per_job() -> None:
     jobs = [make_job(), make_job(action_id="13", name="x", rules=(), cost=None, cards=())]
     assert render_list(jobs, NOW, WIDE) == [
         "JOB   NAME   PARTITION  STATE    TIME        CARDS   USE  CARD-H       COST  RULES",
-        "12_3  train  gpu        RUNNING  2 h of 1 d      1  95 %    2.00  70.00 CNY  idle-gpu"
-        " (enforce): idle for 40 min; warned at 08:43:20; will be cancelled at 09:13:20",
+        "12_3  train  gpu        RUNNING  2 h of 1 d      1  95 %    2.00  70.00 CNY  idle-gpu:"
+        " warned at 08:43:20; will be cancelled at 09:13:20",
         "13    x      gpu        RUNNING  2 h of 1 d      0     ?    2.00   no price",
     ]
 
