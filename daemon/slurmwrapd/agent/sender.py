@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import zlib
 from collections.abc import Callable
 
@@ -128,10 +129,12 @@ class Sender(threading.Thread):
             log.info("slurmwrapd accepts messages again")
             self._trouble = ""
         readings = message.readings
+        ended_at = max((reading.ended_at for reading in readings), default=0)
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ended_at)) if ended_at else "?"
         log.info(
             "sent %s until %s: %d cards, %d reads, %d failed; %d messages wait, %d dropped",
             message.node,
-            max((reading.ended_at for reading in readings), default="?"),
+            until,
             len(readings),
             sum(reading.reads for reading in readings),
             sum(reading.failed_reads for reading in readings),
