@@ -206,7 +206,7 @@ class BillQuestion(Struct, frozen=True, kw_only=True):
 
 
 class BillAnswer(Struct, frozen=True, kw_only=True):
-    """Answer to bill: the statement document (JSON text) of docs/commands/bill.md, paged by line."""
+    """Answer to bill: a page of the statement, in the JSON form of docs/commands/bill.md."""
 
     statement: msgspec.Raw
     next_offset: int | None = None
