@@ -181,6 +181,9 @@ class Supervisor:
                     process.signal_group(number)
                 elif number in self._plan.forwarded:
                     process.signal_command(number)
+        # Slurm signals the whole batch step: the command may have ended of it before we looked.
+        for number in inbox.wait(0):
+            self._note_signal(number)
         was_stopped = self._stop_signal is not None
         process.end_leftovers(
             _STOPPED_GRACE_SECONDS if was_stopped else _LEFTOVER_GRACE_SECONDS, self._talk
