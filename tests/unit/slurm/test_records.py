@@ -169,6 +169,7 @@ def test_the_repeated_hour(
         ("测试".encode(), "测试"),
         (b"\xff\xfe", "\ufffd\ufffd"),
         (b"x\n7", "x\ufffd7"),
+        (b"x|CANCELLED|None|None|0|\n", "x|CANCELLED|None|None|0|\ufffd"),
         (b"=1+1", "=1+1"),
         (b"", ""),
     ],
