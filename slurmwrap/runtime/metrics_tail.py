@@ -18,6 +18,9 @@ _READ_BYTES = 64 * 1024
 _BATCH_BYTES = 256 * 1024
 """Where a batch ends, by an upper estimate of its JSON: with the points of one more line it
 still fits into one message to the daemon."""
+_MAX_NAMES = 200
+"""As many as the daemon takes of one run."""
+_CLOCK_SLACK_SECONDS = 60
 _NO_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -30,8 +33,11 @@ class _Position:
     """The bytes up to the next line end belong to a line that is too long."""
     counts: dict[str, int] = field(default_factory=dict)
     """Per name, values that came without a step."""
+    names: frozenset[str] = frozenset()
+    """Names seen, as many as are sent."""
     bad_lines: int = 0
     non_finite: int = 0
+    surplus_names: int = 0
 
 
 class MetricsTail:
@@ -42,6 +48,7 @@ class MetricsTail:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
+        self._started_at = clock.now()
         self._taken = _Position()
         self._peeked = _Position()
         self._told: set[str] = set()
@@ -82,6 +89,11 @@ class MetricsTail:
         for kind, count, text in (
             ("bad", self._peeked.bad_lines, f"{self._path} has lines that are no metrics; skipped"),
             ("non-finite", self._peeked.non_finite, "metrics that are NaN or infinite: not sent"),
+            (
+                "names",
+                self._peeked.surplus_names,
+                f"more than {_MAX_NAMES} different metrics: those beyond are not sent",
+            ),
         ):
             if count and kind not in self._told:
                 self._told.add(kind)
@@ -110,7 +122,7 @@ class MetricsTail:
             raise TypeError("values must be an object")
         if step is not None and (type(step) is not int or not 0 <= step <= MAX_STEP):
             raise ValueError("step must be a whole number from 0")
-        moment = int(at) if isinstance(at, int | float) else self._clock.now()
+        moment = self._moment(at)
         points: list[MetricPoint] = []
         for name, value in values.items():
             if not 1 <= len(name) <= MAX_NAME_LENGTH or not name.isprintable():
@@ -121,6 +133,11 @@ class MetricsTail:
             if type(value) not in (int, float):
                 raise TypeError("a value must be a number")
             number = float(value)
+            if name not in position.names:
+                if len(position.names) == _MAX_NAMES:
+                    position.surplus_names += 1
+                    continue
+                position.names |= {name}
             points.append(
                 MetricPoint(
                     name=name,
@@ -134,6 +151,14 @@ class MetricsTail:
             for point in points:
                 position.counts[point.name] = point.step + 1
         return points
+
+    def _moment(self, at: object) -> int:
+        """When a value was logged; now, where the line's own time can't be of this run."""
+        now = self._clock.now()
+        if not isinstance(at, int | float):
+            return now
+        earliest, latest = self._started_at - _CLOCK_SLACK_SECONDS, now + _CLOCK_SLACK_SECONDS
+        return int(at) if earliest <= at <= latest else now
 
 
 def _complete_lines(descriptor: int, position: _Position) -> Iterator[bytes]:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from itertools import islice
 
 from slurmwrap.api import RunEvents, RunWarnings
-from slurmwrap.errors import NotFoundError, SlurmwrapError
+from slurmwrap.errors import NotFoundError, SlurmwrapError, UsageError
 from slurmwrap.model import Phase, RunKey, WatchedMetric
 from slurmwrap.runtime.metrics_tail import MetricsTail
 
-_PHASES_PER_MESSAGE = 500
+_PHASES_PER_MESSAGE = 100
 _MESSAGES_PER_ROUND = 20
 _WARNINGS_REMEMBERED = 200
 _UNKNOWN_ROUNDS = 3
@@ -57,6 +57,7 @@ class Publisher:
         self._is_finishing = False
         self._is_away = False
         self._unknown_rounds = 0
+        self._last_refusal = ""
         self._warned: dict[str, None] = {}
         # A daemon thread: a message that hangs must not keep the job alive.
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -116,9 +117,17 @@ class Publisher:
         points = self._tail.peek()
         for problem in self._tail.new_problems():
             self._talk(problem)
-        answer = self._send(
-            RunEvents(run=run, phases=tuple(phases.values()), metrics=points, watch=self._watch)
+        events = RunEvents(
+            run=run, phases=tuple(phases.values()), metrics=points, watch=self._watch
         )
+        try:
+            answer = self._send(events)
+        except UsageError as error:
+            # The daemon will never take this: sending it again would hold up all that follows.
+            if error.message != self._last_refusal:
+                self._last_refusal = error.message
+                self._talk(f"slurmwrapd refuses events of this job: {error.message}; dropped")
+            answer = RunWarnings()
         self._tail.commit()
         with self._lock:
             for key, phase in phases.items():

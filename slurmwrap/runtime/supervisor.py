@@ -25,6 +25,7 @@ _LEFTOVER_GRACE_SECONDS = 5.0
 # After a request to end, Slurm itself kills what is left (KillWait, 30 s by default).
 _STOPPED_GRACE_SECONDS = 25.0
 _LAST_REPORT_SECONDS = 3.0
+_LONGEST_DETAIL = 500
 _TO_GROUP = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCONT})
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _ON_REQUEST = frozenset({signal.SIGUSR1, signal.SIGUSR2})
@@ -104,6 +105,8 @@ class Supervisor:
         self._reporter: Reporter = SilentReporter()
         self._stop_signal: signal.Signals | None = None
         self._phases: dict[str, int] = {}
+        self._here = {identity.node: ""}
+        """The command itself is of this node; only staging happens on all."""
 
     def run(self) -> int:
         """The command's exit status, 128+n when signal n ended it.
@@ -126,7 +129,7 @@ class Supervisor:
     def _stage_and_run(self, inbox: SignalInbox, metrics: Path) -> int:
         copies: list[dict[str, NodeCopy]] = []
         if self._plan.sources:
-            self._begin("staging", ", ".join(self._plan.sources))
+            self._begin("staging", dict.fromkeys(self._nodes, ", ".join(self._plan.sources)))
             try:
                 copies = self._stage_all(inbox)
             finally:
@@ -141,11 +144,11 @@ class Supervisor:
             status, words = start_failure(error, argv[0])
             self._talk(words)
             return status
-        self._begin("running", "")
+        self._begin("running", self._here)
         try:
             return self._watch_over(process, inbox)
         finally:
-            self._end("running", {})
+            self._end("running", self._here)
 
     def _stage_all(self, inbox: SignalInbox) -> list[dict[str, NodeCopy]]:
         """Stage in a thread, so that signals are heard meanwhile."""
@@ -223,9 +226,9 @@ class Supervisor:
         environment.update(variables_by_node(paths))
         return environment
 
-    def _begin(self, name: str, detail: str) -> None:
+    def _begin(self, name: str, details: dict[str, str]) -> None:
         self._phases[name] = self._clock.now()
-        self._note(name, None, dict.fromkeys(self._nodes, detail))
+        self._note(name, None, details)
 
     def _end(self, name: str, details: dict[str, str]) -> None:
         self._note(name, self._clock.now(), details)
@@ -238,16 +241,16 @@ class Supervisor:
                     node=node,
                     started_at=self._phases[name],
                     ended_at=ended_at,
-                    detail=details.get(node, ""),
+                    detail=detail[:_LONGEST_DETAIL],
                 )
-                for node in self._nodes
+                for node, detail in details.items()
             ]
         )
 
     def _report_end(self) -> None:
         """Say that the run ends; a daemon that is away must not keep the cards busy."""
-        self._begin("ending", "")
-        self._end("ending", {})
+        self._begin("ending", self._here)
+        self._end("ending", self._here)
         self._reporter.finish(_LAST_REPORT_SECONDS)
 
 

@@ -42,8 +42,8 @@ def test_no_file_is_nothing_new(tail: MetricsTail) -> None:
 
 def test_points_come_once(file: Path, tail: MetricsTail) -> None:
     """What was peeked comes again until it is committed, then never."""
-    append(file, '{"step": 1, "time": 5.7, "values": {"loss": 2, "acc": 0.5}}')
-    expected = (point("loss", 1, 2.0, at=5), point("acc", 1, 0.5, at=5))
+    append(file, '{"step": 1, "time": 995.7, "values": {"loss": 2, "acc": 0.5}}')
+    expected = (point("loss", 1, 2.0, at=995), point("acc", 1, 0.5, at=995))
     assert tail.peek() == expected
     assert tail.peek() == expected
     tail.commit()
@@ -88,7 +88,6 @@ def test_values_without_step_are_counted_per_name(file: Path, tail: MetricsTail)
         '{"values": {"a\\nb": 1}}',
         '{"values": {"' + "x" * 129 + '": 1}}',
         '{"values": [1]}',
-        '{"time": 1e999, "values": {"a": 1}}',
         "[" * 10_000,
         "1" * 10_000,
         b"\xff\xfe\n",
@@ -149,3 +148,22 @@ def test_metrics_file_that_is_a_fifo_does_not_hang(file: Path, tail: MetricsTail
     """Somebody put a FIFO in its place: nothing is read, nothing waits."""
     os.mkfifo(file)
     assert tail.peek() == ()
+
+
+def test_times_outside_the_run_become_now(file: Path, tail: MetricsTail) -> None:
+    """A time from another clock would be refused by the daemon, with all that is sent beside."""
+    append(file, '{"step": 1, "time": 5, "values": {"a": 1}}')
+    append(file, '{"step": 2, "time": 9999999999, "values": {"a": 1}}')
+    append(file, '{"step": 3, "time": 1e999, "values": {"a": 1}}')
+    assert [item.at for item in tail.peek()] == [1000, 1000, 1000]
+
+
+def test_names_beyond_the_limit_are_told(file: Path, tail: MetricsTail) -> None:
+    """200 different metrics are sent, further ones are not, and that is said once."""
+    append(file, json.dumps({"step": 1, "values": {f"m{number}": 1 for number in range(201)}}))
+    append(file, '{"step": 2, "values": {"m0": 2, "m200": 2}}')
+    points = tail.peek()
+    assert len(points) == 201
+    assert points[-1] == point("m0", 2, 2.0)
+    [problem] = tail.new_problems()
+    assert "more than 200 different metrics" in problem

@@ -11,7 +11,7 @@ import pytest
 
 from slurmwrap.api import RunEvents, RunWarnings
 from slurmwrap.clock import SteppedClock
-from slurmwrap.errors import DaemonUnavailableError, NotFoundError, SlurmwrapError
+from slurmwrap.errors import DaemonUnavailableError, NotFoundError, SlurmwrapError, UsageError
 from slurmwrap.model import Phase, RunKey, WatchedMetric
 from slurmwrap.runtime.metrics_tail import MetricsTail
 from slurmwrap.runtime.publisher import Publisher
@@ -174,3 +174,19 @@ def test_daemon_that_hangs_does_not_hold_the_job(
     publisher.start()
     assert not publisher.finish(0.05)
     hanging.set()
+
+
+def test_refused_events_do_not_hold_up_the_rest(
+    daemon: RecordedDaemon, log: list[str], make_publisher: Callable[[float], Publisher]
+) -> None:
+    """What the daemon will never take is dropped with a line; what follows arrives."""
+    daemon.error = UsageError("phase 'x' can't be")
+    publisher = make_publisher(3600)
+    publisher.note_phases([phase("x")])
+    publisher.start()
+    daemon.wait_for_attempts(1)
+    daemon.error = None
+    publisher.note_phases([phase("running")])
+    assert daemon.received.get(timeout=10).phases == (phase("running"),)
+    publisher.finish(10)
+    assert log == ["slurmwrapd refuses events of this job: phase 'x' can't be; dropped"]
