@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from slurmwrap.config.settings import SlurmSettings
@@ -51,6 +52,14 @@ _NO_CONFIGURATION = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Output:
+    """What a command that exited with 0 has printed."""
+
+    stdout: str
+    stderr: str
+
+
 class SlurmCommands:
     """Slurm's command-line programs, whatever the caller's environment says.
 
@@ -90,7 +99,11 @@ class SlurmCommands:
         return found
 
     def run(self, program: str, *arguments: str) -> str:
-        """What the program printed on stdout. Bytes that are no UTF-8 become U+FFFD.
+        """What the program printed on stdout; see execute."""
+        return self.execute(program, *arguments).stdout
+
+    def execute(self, program: str, *arguments: str) -> Output:
+        """Run the program to its end. Bytes that are no UTF-8 become U+FFFD.
 
         Raises:
             SlurmUnavailableError: the program is missing, or a daemon of Slurm is away.
@@ -122,7 +135,7 @@ class SlurmCommands:
             ) from error
         if done.returncode != 0:
             raise explain_failure(argv, done.returncode, _decode(done.stderr))
-        return _decode(done.stdout)
+        return Output(stdout=_decode(done.stdout), stderr=_decode(done.stderr))
 
     def cluster_name(self) -> str:
         """``slurm.cluster`` if set, else ClusterName as slurmctld says; asked once.

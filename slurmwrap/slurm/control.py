@@ -70,12 +70,16 @@ class JobControl:
             SlurmUnavailableError, SlurmCommandError: Slurm refused or did not answer.
         """
         try:
-            self._commands.run("scancel", "--state=RUNNING", run.action_id)
+            output = self._commands.execute(
+                "scancel", "--verbose", "--state=RUNNING", run.action_id
+            )
         except SlurmCommandError as error:
             if error.status is not None and _GONE.search(error.stderr):
                 return CancelOutcome.NOT_RUNNING
             raise
-        return CancelOutcome.CANCELLED
+        # For a job in another state scancel says so when verbose, and exits with 0 (22.05).
+        is_spared = _GONE.search(output.stderr)
+        return CancelOutcome.NOT_RUNNING if is_spared else CancelOutcome.CANCELLED
 
     def set_admin_comment(self, run: JobRun, text: str) -> CommentOutcome:
         """Add our note to the job's AdminComment and keep everything that others wrote there.

@@ -59,7 +59,7 @@ def test_one_array_task_is_named_not_the_array(slurm, control: JobControl) -> No
     """A10: `scancel 11` would cancel every task; 11_1 is one of them. Only if it runs."""
     slurm.answer("scancel")
     assert control.cancel(task()) is CancelOutcome.CANCELLED
-    assert slurm.calls("scancel") == ["--state=RUNNING 11_1"]
+    assert slurm.calls("scancel") == ["--verbose --state=RUNNING 11_1"]
 
 
 def test_a_component_is_named_by_leader_and_offset(slurm, control: JobControl) -> None:
@@ -74,7 +74,7 @@ def test_a_component_is_named_by_leader_and_offset(slurm, control: JobControl) -
             het_offset=1,
         )
     )
-    assert slurm.calls("scancel") == ["--state=RUNNING 12+1"]
+    assert slurm.calls("scancel") == ["--verbose --state=RUNNING 12+1"]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,13 @@ def test_a_component_is_named_by_leader_and_offset(slurm, control: JobControl) -
 def test_a_run_that_just_ended_is_no_failure(slurm, control: JobControl, stderr: str) -> None:
     """X3: the job ended by itself a moment before."""
     slurm.answer("scancel", status=1, stderr=stderr)
+    assert control.cancel(task()) is CancelOutcome.NOT_RUNNING
+
+
+def test_a_spared_run_is_not_called_cancelled(slurm, control: JobControl) -> None:
+    """X4: for a job that waits, scancel 22.05 exits with 0, and says so when verbose."""
+    words = "scancel: error: No active jobs match ALL job filters, including: state=RUNNING \n"
+    slurm.answer("scancel", status=0, stderr=words)
     assert control.cancel(task()) is CancelOutcome.NOT_RUNNING
 
 
