@@ -104,6 +104,7 @@ def parse_jobs(
     """
     try:
         answer = msgspec.json.decode(text, type=_Answer)
+        ids = [msgspec.json.decode(raw, type=_JobId).job_id for raw in answer.jobs]
     except msgspec.MsgspecError as error:
         raise SlurmOutputError(
             f"`squeue --json` printed something that is not its JSON: {error}",
@@ -116,12 +117,11 @@ def parse_jobs(
             f"slurmctld does not answer `squeue --json`: {words}",
             hint="`systemctl status slurmctld` on its host; slurmwrap tries again by itself",
         )
-    details: dict[int, JobDetails] = {}
-    for raw in answer.jobs:
-        job_id = msgspec.json.decode(raw, type=_JobId).job_id
-        if job_id in wanted:
-            details[job_id] = _read_job(raw, job_id, card_gres)
-    return details
+    return {
+        job_id: _read_job(raw, job_id, card_gres)
+        for job_id, raw in zip(ids, answer.jobs, strict=True)
+        if job_id in wanted
+    }
 
 
 def _read_job(raw: msgspec.Raw, job_id: int, card_gres: Collection[str]) -> JobDetails:
