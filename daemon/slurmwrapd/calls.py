@@ -14,7 +14,7 @@ from slurmwrap.munge import Credential
 from slurmwrapd.authority import Asker, identify
 from slurmwrapd.bills import answer_bill
 from slurmwrapd.budgets import answer_budgets
-from slurmwrapd.health import assess_health
+from slurmwrapd.health import answer_health
 from slurmwrapd.intake import take_events, take_readings
 from slurmwrapd.service import Service
 from slurmwrapd.status import answer_status
@@ -25,7 +25,7 @@ _OF_PEOPLE: dict[str, Callable[[Service, Asker, Any], Struct]] = {
     "job_status": answer_status,
     "budgets": answer_budgets,
     "bill": answer_bill,
-    "health": lambda service, asker, question: assess_health(service),
+    "health": answer_health,
 }
 
 

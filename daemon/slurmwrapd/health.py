@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from slurmwrap.api import HealthAnswer, HealthCheck
+from slurmwrap.api import HealthAnswer, HealthCheck, Nothing
 from slurmwrap.units import format_duration
+from slurmwrapd.authority import Asker
 from slurmwrapd.service import Service
 
 _INTERVALS_LATE = 3
@@ -30,6 +31,20 @@ def assess_health(service: Service) -> HealthAnswer:
     tasks = [_check_task(service, task, span) for task, span in task_intervals(service).items()]
     others = [*_check_agents(service), _check_outbox(service), _check_prices(service)]
     return HealthAnswer(ready=all(check.ok for check in tasks), checks=(*tasks, *others))
+
+
+def answer_health(service: Service, asker: Asker, question: Nothing) -> HealthAnswer:
+    """The health, with details for administrators."""
+    health = assess_health(service)
+    return health if asker.is_administrator else without_details(health)
+
+
+def without_details(health: HealthAnswer) -> HealthAnswer:
+    """For those who are not administrators: details can name users, targets and paths."""
+    return HealthAnswer(
+        ready=health.ready,
+        checks=tuple(HealthCheck(name=item.name, ok=item.ok, detail="") for item in health.checks),
+    )
 
 
 def _check_task(service: Service, task: str, interval_seconds: int) -> HealthCheck:

@@ -19,7 +19,7 @@ from slurmwrap.api import Response as Answer
 from slurmwrap.errors import MungeError, SlurmwrapError, UsageError
 from slurmwrap.munge import Credential, Munge
 from slurmwrapd.calls import answer_call
-from slurmwrapd.health import assess_health
+from slurmwrapd.health import assess_health, without_details
 from slurmwrapd.metrics import render_metrics
 from slurmwrapd.service import Service
 
@@ -36,7 +36,8 @@ def make_application(service: Service) -> Starlette:
 
     async def readyz(request: HttpRequest) -> Response:
         health = await anyio.to_thread.run_sync(assess_health, service)
-        return JSONResponse(msgspec.to_builtins(health), status_code=200 if health.ready else 503)
+        shown = msgspec.to_builtins(without_details(health))
+        return JSONResponse(shown, status_code=200 if health.ready else 503)
 
     async def metrics(request: HttpRequest) -> Response:
         body, content_type = await anyio.to_thread.run_sync(
