@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from slurmwrap.model import Card, CardReading, ReadStatus
-from slurmwrap.rules.evidence import Evidence
+from slurmwrap.rules.evidence import Evidence, readings_start
 from slurmwrap.rules.ladder import CancelRecord, History, WarningRecord
 from slurmwrap.store.runs import StoredRun
 from slurmwrapd.service import Service
@@ -19,17 +19,27 @@ _SPARE_INTERVALS = 4
 def gather_evidence(service: Service, stored: StoredRun, history: History, now: int) -> Evidence:
     """Everything the rules may know of a run at ``now``.
 
-    Readings reach back to the newest warning of each rule: only so can it be proved that what
-    was warned of still goes on.
+    Where a cancel can follow, readings reach back to the warning: only so can it be proved
+    that what was warned of still goes on.
     """
     run = stored.run
     interval = service.config.agents.interval
     suspensions = service.store.runs.suspensions(stored.id)
-    stood_still = sum((end or now) - start for start, end in suspensions)
-    reach = service.rules.reach_seconds + stood_still + _SPARE_INTERVALS * interval
-    warned_at = {item.rule: item.recorded_at for item in history.warnings}
-    reach_from = min(now - reach, *(at - interval for at in warned_at.values()), now)
-    readings_from = max(run.key.start, reach_from)
+    reach = service.rules.reach_seconds + _SPARE_INTERVALS * interval
+    enforced = {item.rule.id for item in service.rules.rules if item.settings.mode == "enforce"}
+    warned_at = {
+        item.rule: item.recorded_at
+        for item in history.warnings
+        if item.rule in enforced and not item.observed
+    }
+    readings_from = max(
+        run.key.start,
+        min(
+            readings_start(run, now, reach, suspensions),
+            *(moment - interval for moment in warned_at.values()),
+            now,
+        ),
+    )
     readings = service.store.readings.of_cards(
         (item.card for item in run.cards), readings_from, now
     )
