@@ -6,14 +6,15 @@ import json
 import pwd
 import re
 import subprocess
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from testbed.cluster import Testbed
 from testbed.failures import TestbedError
 
 # Numbers of slurm.h: enum job_states, and the JOB_REQUEUE flag of a run that was requeued.
 STATES = {
+    "RUNNING": 1,
     "COMPLETED": 3,
     "CANCELLED": 4,
     "FAILED": 5,
@@ -24,7 +25,9 @@ STATES = {
     "REQUEUED": 1024,
 }
 _PLAIN = re.compile(r"[\w.:\[\],-]{1,100}")
+_NO_VALUE = 0xFFFFFFFE  # NO_VAL of slurm.h
 _HOUR = 3600
+_NODE_INDEXES = {"gpu1": "0", "gpu2": "1", "gpu[1-2]": "0-1"}
 
 
 @dataclass(frozen=True)
@@ -35,17 +38,30 @@ class PastJob:
     user: str
     account: str
     start: int
+    """0: cancelled before it began; it has no nodes and no cards then."""
     end: int
+    """0: it runs."""
     gpu_type: str
+    """Empty: cards of no type."""
     cards: int
     """Over all nodes."""
     partition: str = "gpu"
     state: str = "COMPLETED"
     submit: int | None = None
+    """None: when it began. Slurm has one record per job id and submit time."""
     nodes: str = "gpu1"
     node_count: int = 1
     name: str = "past"
-    suspended_seconds: int = 0
+    suspensions: tuple[tuple[int, int], ...] = ()
+    """Stretches ``(from, to)`` of suspension."""
+    other_cards: Mapping[str, int] = field(default_factory=dict)
+    """Cards of further types, over all nodes."""
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+
+    @property
+    def all_cards(self) -> int:
+        return self.cards + sum(self.other_cards.values())
 
 
 def insert_history(testbed: Testbed, jobs: Iterable[PastJob], *, since: int) -> None:
@@ -56,9 +72,9 @@ def insert_history(testbed: Testbed, jobs: Iterable[PastJob], *, since: int) -> 
     """
     if since % _HOUR:
         raise TestbedError(f"since is a whole hour, not {since}")
-    statements = [_insert(testbed, job) for job in jobs]
     cluster = testbed.facts["cluster"]
-    statements += [
+    statements = [
+        *_inserts(testbed, jobs),
         f"UPDATE {cluster}_event_table SET time_start = {since} WHERE node_name = ''",
         f"UPDATE {cluster}_assoc_table SET creation_time = {since}, mod_time = {since}",
         f"UPDATE cluster_table SET creation_time = {since}",
@@ -69,6 +85,11 @@ def insert_history(testbed: Testbed, jobs: Iterable[PastJob], *, since: int) -> 
     testbed.stop("slurmdbd")
     _run_sql(testbed, statements)
     testbed.start("slurmdbd")
+
+
+def insert_jobs(testbed: Testbed, jobs: Iterable[PastJob]) -> None:
+    """Insert jobs as they would reach slurmdbd at this moment; sreport is not asked again."""
+    _run_sql(testbed, _inserts(testbed, jobs))
 
 
 def await_rollup(testbed: Testbed, until: int) -> None:
@@ -83,41 +104,44 @@ def await_rollup(testbed: Testbed, until: int) -> None:
     testbed.wait_for(is_done, 60, "slurmdbd has rolled up the inserted hours")
 
 
-def _insert(testbed: Testbed, job: PastJob) -> str:
-    for text in (job.user, job.account, job.gpu_type, job.partition, job.nodes, job.name):
+def _inserts(testbed: Testbed, jobs: Iterable[PastJob]) -> list[str]:
+    tres_ids = _read_tres_ids(testbed)
+    cluster = testbed.facts["cluster"]
+    return [statement for job in jobs for statement in _insert(cluster, job, tres_ids)]
+
+
+def _insert(cluster: str, job: PastJob, tres_ids: Mapping[str, int]) -> list[str]:
+    for text in (job.user, job.account, job.partition, job.nodes, job.name):
         if not _PLAIN.fullmatch(text):
             raise TestbedError(f"{text!r} is not plain enough for a table")
-    cluster = testbed.facts["cluster"]
     entry = pwd.getpwnam(job.user)
     submit = job.start if job.submit is None else job.submit
-    node_index = {"gpu1": "0", "gpu2": "1", "gpu[1-2]": "0-1"}[job.nodes]
-    typed = _tres_id(testbed, f"gpu:{job.gpu_type}")
-    untyped = _tres_id(testbed, "gpu")
-    tres = (
-        f"1={job.node_count},2=100,4={job.node_count},5=1,{untyped}={job.cards},{typed}={job.cards}"
-    )
+    tres = _describe_tres(job, tres_ids)
     association = (
         f"(SELECT id_assoc FROM {cluster}_assoc_table"
         f" WHERE user = '{job.user}' AND acct = '{job.account}')"
     )
+    is_task = job.array_job_id is not None
     values = {
-        "mod_time": job.end,
+        "mod_time": job.end or submit,
         "account": f"'{job.account}'",
         "cpus_req": job.node_count,
         "job_name": f"'{job.name}'",
         "id_assoc": association,
         "id_job": job.job_id,
+        "id_array_job": job.array_job_id if is_task else 0,
+        "id_array_task": job.array_task_id if is_task else _NO_VALUE,
         "id_qos": 1,
         "id_resv": 0,
         "id_wckey": 0,
         "id_user": entry.pw_uid,
         "id_group": entry.pw_gid,
         "het_job_id": 0,
-        "het_job_offset": 4294967294,
+        "het_job_offset": _NO_VALUE,
         "state_reason_prev": 0,
-        "nodelist": f"'{job.nodes}'",
-        "nodes_alloc": job.node_count,
-        "node_inx": f"'{node_index}'",
+        "nodelist": f"'{job.nodes}'" if job.start else "'None assigned'",
+        "nodes_alloc": job.node_count if job.start else 0,
+        "node_inx": f"'{_NODE_INDEXES[job.nodes]}'" if job.start else "''",
         "`partition`": f"'{job.partition}'",
         "priority": 1,
         "state": STATES[job.state],
@@ -126,25 +150,47 @@ def _insert(testbed: Testbed, job: PastJob) -> str:
         "time_eligible": submit,
         "time_start": job.start,
         "time_end": job.end,
-        "time_suspended": job.suspended_seconds,
-        "tres_alloc": f"'{tres}'",
+        "time_suspended": sum(end - begin for begin, end in job.suspensions),
+        "tres_alloc": f"'{tres}'" if job.start else "''",
         "tres_req": f"'{tres}'",
     }
     names = ", ".join(values)
-    return (
-        f"INSERT INTO {cluster}_job_table ({names}) VALUES ({', '.join(map(str, values.values()))})"
-    )
+    return [
+        f"INSERT INTO {cluster}_job_table ({names})"
+        f" VALUES ({', '.join(map(str, values.values()))})",
+        *(
+            f"INSERT INTO {cluster}_suspend_table (job_db_inx, id_assoc, time_start, time_end)"
+            f" SELECT max(job_db_inx), {association}, {begin}, {end} FROM {cluster}_job_table"
+            for begin, end in job.suspensions
+        ),
+    ]
 
 
-def _tres_id(testbed: Testbed, name: str) -> int:
+def _describe_tres(job: PastJob, tres_ids: Mapping[str, int]) -> str:
+    """slurmdbd's form: numbers of tres_table instead of names."""
+    typed = dict(job.other_cards)
+    if job.gpu_type:
+        typed[job.gpu_type] = typed.get(job.gpu_type, 0) + job.cards
+    entries = [f"1={job.node_count},2=100,4={job.node_count},5=1"]
+    if job.all_cards:
+        entries.append(f"{_tres_id(tres_ids, 'gpu')}={job.all_cards}")
+    entries += [f"{_tres_id(tres_ids, f'gpu:{name}')}={count}" for name, count in typed.items()]
+    return ",".join(entries)
+
+
+def _tres_id(tres_ids: Mapping[str, int], name: str) -> int:
+    if name not in tres_ids:
+        raise TestbedError(f"slurmdbd does not track gres/{name}: {json.dumps(dict(tres_ids))}")
+    return tres_ids[name]
+
+
+def _read_tres_ids(testbed: Testbed) -> dict[str, int]:
+    """Numbers of the generic resources that slurmdbd tracks, by name."""
     rows = testbed.run_as(
         "root", ["sacctmgr", "-nP", "show", "tres", "format=id,type,name"], check=True
     ).stdout.split()
-    for row in rows:
-        number, kind, found = row.split("|")
-        if kind == "gres" and found == name:
-            return int(number)
-    raise TestbedError(f"slurmdbd does not track gres/{name}: {json.dumps(rows)}")
+    fields = (row.split("|") for row in rows)
+    return {name: int(number) for number, kind, name in fields if kind == "gres"}
 
 
 def _run_sql(testbed: Testbed, statements: list[str]) -> str:
