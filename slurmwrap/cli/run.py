@@ -13,13 +13,13 @@ from slurmwrap.cli.stage import ask_slurm, say, stage_here
 from slurmwrap.commandline import loaded_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from slurmwrap.config import Config
     from slurmwrap.runtime.identity import JobIdentity
     from slurmwrap.runtime.node_staging import NodeCopy
-    from slurmwrap.runtime.supervisor import Reporter, RunPlan
+    from slurmwrap.runtime.supervisor import PrepareStart, Reporter, RunPlan
 
 _LAUNCHERS = ("none", "torchrun")
 _WARNING_FRAME = "=" * 72
@@ -96,7 +96,7 @@ def command(
         raise UsageError("--launcher-arg needs --launcher torchrun")
     identity = read_identity(os.environ)
     if as_task:
-        return _become_task(words, identity)
+        return _become_task(words, identity, launcher)
     plan = RunPlan(
         command=words,
         sources=sources,
@@ -111,14 +111,17 @@ def command(
     return _supervise(plan, identity, launcher, launcher_arguments, context)
 
 
-def _become_task(words: tuple[str, ...], identity: JobIdentity) -> int:
+def _become_task(words: tuple[str, ...], identity: JobIdentity, launcher: str) -> int:
+    from slurmwrap.runtime.launch import torchrun_task
     from slurmwrap.runtime.node_staging import become_task
     from slurmwrap.runtime.processes import start_failure
 
+    is_torchrun = launcher == "torchrun"
+    argv = torchrun_task(identity.cards_on_node, words) if is_torchrun else list(words)
     try:
-        become_task(words, identity.node)
+        become_task(argv, identity.node)
     except OSError as error:
-        status, text = start_failure(error, words[0])
+        status, text = start_failure(error, argv[0])
         say(text)
         return status
 
@@ -131,45 +134,73 @@ def _supervise(
     context: click.Context,
 ) -> int:
     from slurmwrap.clock import SystemClock
-    from slurmwrap.errors import UsageError
-    from slurmwrap.runtime.launch import choose_port, find_master_address, torchrun_step
-    from slurmwrap.runtime.slurm_questions import ask_node_address, ask_node_names
+    from slurmwrap.runtime.slurm_questions import ask_node_names
     from slurmwrap.runtime.supervisor import Supervisor
 
     config = loaded_settings(context).config
     ask = ask_slurm(config)
     nodes = ask_node_names(ask, identity.node_list) if identity.spans_nodes else (identity.node,)
 
-    build_argv: Callable[[tuple[str, ...]], list[str]] = list
+    prepare_start: PrepareStart = _start_as_typed
     if launcher == "torchrun":
-        job_id = identity.job_id
-        if job_id is None:
-            raise UsageError("--launcher torchrun works inside a Slurm job only")
-        address = find_master_address(nodes[0], lambda node: ask_node_address(ask, node))
-
-        def build_argv(command: tuple[str, ...]) -> list[str]:
-            return torchrun_step(
-                find_srun(config),
-                nodes=len(nodes),
-                cards_per_node=identity.cards_on_node,
-                address=address,
-                port=choose_port(job_id),
-                job_id=job_id,
-                launcher_arguments=launcher_arguments,
-                command=command,
-            )
-
+        prepare_start = _prepare_torchrun(identity, nodes, launcher_arguments, config)
     supervisor = Supervisor(
         plan,
         identity,
         nodes,
         stage=_make_stage(config, identity, nodes, context),
-        build_argv=build_argv,
+        prepare_start=prepare_start,
         make_reporter=lambda metrics: _make_reporter(plan, identity, config, metrics),
         clock=SystemClock(),
         talk=say,
     )
     return supervisor.run()
+
+
+def _start_as_typed(
+    command: Sequence[str], environment: dict[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    return list(command), environment
+
+
+def _prepare_torchrun(
+    identity: JobIdentity,
+    nodes: tuple[str, ...],
+    launcher_arguments: tuple[str, ...],
+    config: Config,
+) -> PrepareStart:
+    from slurmwrap.errors import UsageError
+    from slurmwrap.runtime.launch import (
+        choose_port,
+        find_master_address,
+        step_environment,
+        torchrun_step,
+    )
+    from slurmwrap.runtime.slurm_questions import ask_node_address
+
+    job_id = identity.job_id
+    if job_id is None:
+        raise UsageError("--launcher torchrun works inside a Slurm job only")
+    ask = ask_slurm(config)
+    # Now, before anything is copied: without an address the job can't work.
+    address = find_master_address(nodes[0], lambda node: ask_node_address(ask, node))
+    srun = find_srun(config)
+
+    def prepare(
+        command: Sequence[str], environment: dict[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        step = torchrun_step(
+            srun,
+            nodes=len(nodes),
+            address=address,
+            port=choose_port(job_id),
+            job_id=job_id,
+            launcher_arguments=launcher_arguments,
+            command=command,
+        )
+        return step, step_environment(environment)
+
+    return prepare
 
 
 def find_srun(config: Config) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slurmwrap.errors import LaunchError
 
@@ -14,6 +14,33 @@ LAUNCHERS = ("none", "torchrun")
 _FIRST_PORT = 12000
 _PORTS = 20000
 _PORT_ATTEMPTS = 200
+
+
+# What sbatch's options about tasks left in the environment, where srun takes them for its own:
+# our steps have one task per node, which gets all cards that the job has there.
+_TASK_VARIABLES = frozenset(
+    {
+        "SLURM_NTASKS_PER_GPU",
+        "SLURM_NTASKS_PER_TRES",
+        "SLURM_NTASKS_PER_CORE",
+        "SLURM_NTASKS_PER_SOCKET",
+        "SLURM_GPUS_PER_TASK",
+        "SLURM_TRES_PER_TASK",
+        "SLURM_GPU_BIND",
+        "SLURM_TRES_BIND",
+        "SLURM_DISTRIBUTION",
+        "SLURM_RELATIVE",
+    }
+)
+
+
+def step_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which srun does what our command line says and nothing else."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _TASK_VARIABLES and not name.startswith("SRUN_")
+    }
 
 
 def own_program() -> list[str]:
@@ -26,6 +53,7 @@ def stage_step(srun: str, nodes: int, arguments: Sequence[str]) -> list[str]:
     return [
         srun,
         "--overlap",
+        "--export=ALL",
         f"--nodes={nodes}",
         f"--ntasks={nodes}",
         "--ntasks-per-node=1",
@@ -45,19 +73,19 @@ def torchrun_step(
     srun: str,
     *,
     nodes: int,
-    cards_per_node: int | None,
     address: str,
     port: int,
     job_id: int,
     launcher_arguments: Sequence[str],
     command: Sequence[str],
 ) -> list[str]:
-    """A step with one torchrun per node, which start one process per card.
+    """A step with one task per node, each of which becomes torchrun (see torchrun_task).
 
     The command's first word is a Python file, or ``-m``, or else a program.
     """
     step = [
         srun,
+        "--export=ALL",
         f"--nodes={nodes}",
         f"--ntasks={nodes}",
         "--ntasks-per-node=1",
@@ -65,10 +93,8 @@ def torchrun_step(
         "--mpi=none",
         "--kill-on-bad-exit=1",
     ]
-    torchrun = [
-        "torchrun",
+    meeting = [
         f"--nnodes={nodes}",
-        f"--nproc-per-node={cards_per_node or 1}",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={address}:{port}",
         f"--rdzv-id={job_id}",
@@ -76,8 +102,17 @@ def torchrun_step(
     ]
     is_script = command[0].endswith(".py") or command[0] == "-m"
     kind = [] if is_script else ["--no-python"]
-    task = [*own_program(), "run", "--task", "--"]
-    return [*step, *task, *torchrun, *kind, *command]
+    task = [*own_program(), "run", "--task", "--launcher", "torchrun", "--"]
+    return [*step, *task, *meeting, *kind, *command]
+
+
+def torchrun_task(cards_on_node: int | None, words: Sequence[str]) -> list[str]:
+    """torchrun on one node: one process per card that the step has there, else one.
+
+    Nodes of a job may have different numbers of cards. A number among the user's own arguments
+    comes later and wins.
+    """
+    return ["torchrun", f"--nproc-per-node={cards_on_node or 1}", *words]
 
 
 def find_master_address(node: str, ask_address: Callable[[str], str | None]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from slurmwrap.errors import StagingError, error_kinds
-from slurmwrap.runtime.launch import stage_step
+from slurmwrap.runtime.launch import stage_step, step_environment
 
 FAILED_EVENT = "stage-in-failed"
 _POLL_SECONDS = 0.2
@@ -104,7 +104,11 @@ def _run_step(argv: list[str], is_cancelled: Callable[[], bool]) -> list[bytes]:
     """The step's lines on stdout; its stderr goes to the job's log as it comes."""
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+            argv,
+            env=step_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
     except OSError as error:
         raise StagingError(f"can't start {argv[0]}: {error.strerror}") from error

@@ -71,13 +71,17 @@ StageSource = Callable[[str, Callable[[], bool]], dict[str, NodeCopy]]
 """(source, is_cancelled) → the copies per node."""
 
 
+PrepareStart = Callable[[Sequence[str], dict[str, str]], tuple[list[str], dict[str, str]]]
+"""(command, environment) → the argument list and environment of the process to start."""
+
+
 class Supervisor:
     """Runs one command inside a job.
 
     Args:
         nodes: the nodes whose phases are reported.
         stage: stages one source on all of them.
-        build_argv: the process to start for the command; asked after staging.
+        prepare_start: what to start for the command; asked after staging.
         make_reporter: given the metrics file.
         talk: a line for the job's log.
     """
@@ -89,7 +93,7 @@ class Supervisor:
         nodes: Sequence[str],
         *,
         stage: StageSource,
-        build_argv: Callable[[tuple[str, ...]], list[str]],
+        prepare_start: PrepareStart,
         make_reporter: Callable[[Path], Reporter],
         clock: Clock,
         talk: Callable[[str], None],
@@ -98,7 +102,7 @@ class Supervisor:
         self._identity = identity
         self._nodes = tuple(nodes)
         self._stage = stage
-        self._build_argv = build_argv
+        self._prepare_start = prepare_start
         self._make_reporter = make_reporter
         self._clock = clock
         self._talk = talk
@@ -137,8 +141,8 @@ class Supervisor:
             if self._stop_signal is not None:
                 return 128 + self._stop_signal
         try:
-            argv = self._build_argv(self._plan.command)
             environment = self._environment(copies, metrics)
+            argv, environment = self._prepare_start(self._plan.command, environment)
             process = CommandProcess(argv, environment)
         except OSError as error:
             status, words = start_failure(error, argv[0])

@@ -7,29 +7,34 @@ import socket
 import pytest
 
 from slurmwrap.errors import LaunchError
-from slurmwrap.runtime.launch import choose_port, find_master_address, torchrun_step
+from slurmwrap.runtime.launch import (
+    choose_port,
+    find_master_address,
+    step_environment,
+    torchrun_step,
+    torchrun_task,
+)
 
 
 def torchrun_words(command: tuple[str, ...]) -> list[str]:
     step = torchrun_step(
         "/usr/bin/srun",
         nodes=2,
-        cards_per_node=4,
         address="gpu1",
         port=12345,
         job_id=7,
         launcher_arguments=("--max-restarts=2",),
         command=command,
     )
-    return step[step.index("torchrun") :]
+    return torchrun_task(4, step[step.index("--") + 1 :])
 
 
 def test_torchrun_meets_at_the_first_node() -> None:
     """One torchrun per node, one process per card, our port and job id, arguments as typed."""
     assert torchrun_words(("train.py", "--name", "a b\n'c'")) == [
         "torchrun",
-        "--nnodes=2",
         "--nproc-per-node=4",
+        "--nnodes=2",
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=gpu1:12345",
         "--rdzv-id=7",
@@ -75,3 +80,20 @@ def test_master_is_a_name_that_resolves() -> None:
         find_master_address("no-such-node.invalid", lambda node: None)
     with pytest.raises(LaunchError, match="no-such-node"):
         find_master_address("no-such-node.invalid", lambda node: "also-none.invalid")
+
+
+def test_options_about_tasks_do_not_reach_our_steps() -> None:
+    """sbatch's --gpus-per-task or --ntasks-per-gpu would refuse or halve one task per node."""
+    environment = {
+        "SLURM_NTASKS_PER_GPU": "1",
+        "SLURM_GPUS_PER_TASK": "1",
+        "SRUN_CPUS_PER_TASK": "2",
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_JOB_ID": "7",
+        "HOME": "/home/alice",
+    }
+    assert step_environment(environment) == {
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_JOB_ID": "7",
+        "HOME": "/home/alice",
+    }
