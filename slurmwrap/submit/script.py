@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from slurmwrap import __version__
 from slurmwrap.errors import SlurmwrapError, SubmitError, TemplateError, UsageError
@@ -16,7 +16,7 @@ from slurmwrap.submit.request import JobRequest
 from slurmwrap.submit.templates import ParameterValue, Template
 
 if TYPE_CHECKING:
-    import jinja2
+    import minijinja
 
 LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
 """sbatch refuses larger ones."""
@@ -55,19 +55,25 @@ def render(
         UsageError: the template refuses the request.
         SubmitError: the script is too large.
     """
-    import jinja2  # loaded by what renders only
+    import minijinja  # loaded by what renders only
 
     try:
-        script = (
-            _environment()
-            .from_string(template.source)
-            .render(_names(request, template, parameters, rendering))
+        script = _restore(
+            _environment().render_str(
+                _shield(template.source),
+                template.path.name,
+                **_shield(_names(request, template, parameters, rendering)),
+            )
         )
     except SlurmwrapError:
         raise
-    except jinja2.TemplateSyntaxError as error:
-        raise TemplateError(f"template {template.path}, line {error.lineno}: {error}") from error
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except minijinja.TemplateError as error:
+        line = f", line {error.line}" if error.line is not None else ""
+        raise TemplateError(
+            f"template {template.path}{line}: {error.detail or error.message}",
+            hint="docs/templates.md lists the names that a template may use",
+        ) from error
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         raise TemplateError(
             f"template {template.path} can't be rendered: {error}",
             hint="docs/templates.md lists the names that a template may use",
@@ -78,22 +84,54 @@ def render(
     return script
 
 
-def _environment() -> jinja2.Environment:
-    # A sandbox, since users and sites bring templates of their own that others then use.
-    import jinja2
-    import jinja2.sandbox
+def _environment() -> minijinja.Environment:
+    # It reaches nothing but what it is given: users and sites bring templates that others use.
+    import minijinja
 
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        undefined=jinja2.StrictUndefined,
+    environment = minijinja.Environment(
+        undefined_behavior="strict",
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["quote"] = lambda value: quote_word(str(value))
-    environment.filters["words"] = lambda value: shlex.split(str(value))
-    environment.filters["directive"] = lambda value, option: quote_directive(option, str(value))
-    environment.globals["refuse"] = _refuse
+    environment.add_filter("quote", lambda value: quote_word(str(value)))
+    environment.add_filter("words", lambda value: tuple(shlex.split(str(value))))
+    environment.add_filter("directive", _directive)
+    environment.add_global("refuse", _refuse)
     return environment
+
+
+# The engine's texts hold no bytes that are not UTF-8, and it would replace them without a word.
+# On the way through it they are characters that Unicode leaves to programs.
+_SHIELDS = {surrogate: surrogate + 0x100000 for surrogate in range(0xDC80, 0xDD00)}
+_SHIELDED = {shield: surrogate for surrogate, shield in _SHIELDS.items()}
+
+
+def _shield(value: Any) -> Any:
+    """The value with every surrogate escape in its texts replaced by its shield.
+
+    Raises:
+        UsageError: a text that holds a shield of its own, which would come out as a byte.
+    """
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        if not _SHIELDED.keys().isdisjoint(map(ord, value)):
+            raise UsageError(f"{value!r} holds a character that is reserved (U+10DC80 to U+10DCFF)")
+        return value.translate(_SHIELDS)
+    if isinstance(value, tuple):
+        return tuple(_shield(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _shield(item) for key, item in value.items()}
+    return value
+
+
+def _restore(text: str) -> str:
+    return text if text.isascii() else text.translate(_SHIELDED)
+
+
+def _directive(value: object, option: str) -> str:
+    return quote_directive(option, str(value))
 
 
 def _refuse(message: str, hint: str | None = None) -> NoReturn:
@@ -109,10 +147,10 @@ def _names(
     """What a template may use; docs/templates.md explains each."""
     return {
         "heading": _heading(template, rendering),
-        "directives": [quote_directive(*directive) for directive in request.directives],
-        "exports": [
+        "directives": tuple(quote_directive(*directive) for directive in request.directives),
+        "exports": tuple(
             f"{name}={quote_word(value)}" for name, value in _exports(request, rendering).items()
-        ],
+        ),
         "run": _run_command(request, rendering),
         "command": quote_command(request.command),
         "param": dict(parameters),

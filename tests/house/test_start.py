@@ -14,7 +14,7 @@ HEAVY = (
     "apprise",
     "apscheduler",
     "asyncio",
-    "jinja2",
+    "minijinja",
     "msgspec",
     "plotext",
     "prometheus_client",
