@@ -26,7 +26,7 @@ def task_intervals(service: Service) -> dict[str, int]:
 def assess_health(service: Service) -> HealthAnswer:
     """Everything that can be told without asking Slurm again.
 
-    Ready means: every task has succeeded within its last three intervals.
+    Ready means: every task has succeeded since the start, and within its last three intervals.
     """
     tasks = [_check_task(service, task, span) for task, span in task_intervals(service).items()]
     others = [*_check_agents(service), _check_outbox(service), _check_prices(service)]
@@ -56,16 +56,17 @@ def _check_task(service: Service, task: str, interval_seconds: int) -> HealthChe
         now - reference > _INTERVALS_LATE * interval_seconds + service.config.slurm.command_timeout
     )
     failing = health is not None and health.failures_in_a_row >= _INTERVALS_LATE
+    is_pending = task not in service.succeeded
     if success is None:
         words = "has not succeeded yet"
     else:
         words = f"succeeded {format_duration(max(0, now - success))} ago"
+        words += ", not since the start" if is_pending else ""
     if health and health.failures_in_a_row:
         words += f"; failed {health.failures_in_a_row} times since: {health.last_error}"
-    first_failed = success is None and health is not None and health.failures_in_a_row > 0
     return HealthCheck(
         name=task,
-        ok=not (late or failing or first_failed),
+        ok=not (late or failing or is_pending),
         detail=words,
         hint="" if not (late or failing) else "see the service's log",
     )

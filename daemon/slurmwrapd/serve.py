@@ -7,10 +7,11 @@ import logging
 import os
 import pwd
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -26,7 +27,12 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from slurmwrap.config import Config
-from slurmwrap.errors import AlreadyRunningError, ConfigError, SlurmwrapError
+from slurmwrap.errors import (
+    AlreadyRunningError,
+    ConfigError,
+    DaemonUnavailableError,
+    SlurmwrapError,
+)
 from slurmwrapd.accounting import read_accounting
 from slurmwrapd.budgets import check_budgets
 from slurmwrapd.collect import collect
@@ -65,6 +71,7 @@ def run_task(service: Service, name: str) -> bool:
         log.exception("%s failed unexpectedly", name)
         return False
     service.store.health.note_success(name, service.clock.now())
+    service.succeeded.add(name)
     if words:
         log.info("%s: %s (%.2f s)", name, words, time.monotonic() - started)
     return True
@@ -88,23 +95,29 @@ def serve(config: Config, load: Callable[[], Config]) -> None:
         SlurmwrapError: rules, prices or a database that can't be used.
     """
     _check_user(config)
-    with only_instance(Path(config.daemon.database)):
+    with (
+        only_instance(Path(config.daemon.database)),
+        closing(open_listener(config.daemon.bind)) as listener,
+    ):
         service = Service.start(config)
         try:
-            _serve_until_told(service, load)
+            _serve_until_told(service, load, listener)
         finally:
             service.store.close()
 
 
-def _serve_until_told(service: Service, load: Callable[[], Config]) -> None:
+def _serve_until_told(
+    service: Service, load: Callable[[], Config], listener: socket.socket
+) -> None:
     stop, reload = threading.Event(), threading.Event()
-    server = _make_server(service)
     wake = threading.Event()
 
     def on_stop(number: int, frame: FrameType | None) -> None:
         # A handler only takes note; the loop below acts.
         if stop.is_set():
-            server.force_exit = True
+            # Threads that wait for Slurm can't be ended; the database survives a kill.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         stop.set()
         wake.set()
 
@@ -116,42 +129,59 @@ def _serve_until_told(service: Service, load: Callable[[], Config]) -> None:
     signal.signal(signal.SIGINT, on_stop)
     signal.signal(signal.SIGHUP, on_reload)
 
-    thread = threading.Thread(target=server.run, name="http")
-    thread.start()
+    server = make_server(service)
+    thread = threading.Thread(target=server.run, args=([listener],), name="http")
     scheduler = _make_scheduler(service)
-    scheduler.start()
-    notify(READY)
-    log.info("serving at %s with %s", service.config.daemon.bind, service.config.daemon.database)
-    while not stop.is_set() and thread.is_alive():
-        wake.wait(timeout=10)
-        wake.clear()
-        notify(WATCHDOG)
-        if reload.is_set():
-            reload.clear()
-            _reload(service, load, scheduler)
-    failed = not stop.is_set()
-    notify(STOPPING)
-    log.info("stopping: waiting for requests and tasks under way")
-    server.should_exit = True
-    scheduler.shutdown(wait=True)
-    thread.join()
-    if failed:
-        raise ConfigError(
-            f"the server at {service.config.daemon.bind} ended by itself",
-            hint="is another program using that address? set daemon.bind",
+    thread.start()
+    try:
+        scheduler.start()
+        notify(READY)
+        log.info(
+            "serving at %s with %s", service.config.daemon.bind, service.config.daemon.database
         )
+        while not stop.is_set() and thread.is_alive():
+            wake.wait(timeout=10)
+            wake.clear()
+            notify(WATCHDOG)
+            if reload.is_set():
+                reload.clear()
+                _reload(service, load, scheduler)
+        if not stop.is_set():
+            raise DaemonUnavailableError(
+                f"the server at {service.config.daemon.bind} ended by itself",
+                hint="the service's log says why; systemd starts it again",
+            )
+    finally:
+        notify(STOPPING)
+        log.info("stopping: waiting for requests and tasks under way")
+        server.should_exit = True
+        scheduler.shutdown(wait=True)
+        thread.join()
 
 
-def _make_server(service: Service) -> uvicorn.Server:
-    host, _, port = service.config.daemon.bind.rpartition(":")
-    if not host or not port.isdecimal():
+def open_listener(bind: str) -> socket.socket:
+    """A socket that listens at ``daemon.bind``, taken before anything else is begun.
+
+    Raises:
+        ConfigError: no address, or one that can't be had.
+    """
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"daemon.bind: {bind!r} is not ADDRESS:PORT, e.g. 127.0.0.1:8642")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), int(port)), family=family, backlog=1024)
+    except OSError as error:
         raise ConfigError(
-            f"daemon.bind: {service.config.daemon.bind!r} is not ADDRESS:PORT, e.g. 127.0.0.1:8642"
-        )
+            f"can't listen at {bind} (daemon.bind): {error.strerror}",
+            hint="is another program using that address? `ss -ltnp` says which",
+        ) from error
+
+
+def make_server(service: Service) -> uvicorn.Server:
+    """The HTTP server of a service; it is run with a listening socket."""
     settings = uvicorn.Config(
         make_application(service),
-        host=host.strip("[]"),
-        port=int(port),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -199,6 +229,10 @@ def _reload(service: Service, load: Callable[[], Config], scheduler: BackgroundS
         service.reload(load())
     except SlurmwrapError as error:
         log.error("the old settings stay in force: %s", error)
+        return
+    except Exception:
+        # A file that surprises its reader must not end a service that works.
+        log.exception("the old settings stay in force")
         return
     for name, seconds in task_intervals(service).items():
         scheduler.reschedule_job(name, trigger="interval", seconds=seconds)

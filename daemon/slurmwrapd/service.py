@@ -41,6 +41,8 @@ class Service:
     rules: RuleSet
     prices: PriceBook | None
     started_at: int
+    succeeded: set[str] = field(default_factory=set)
+    """Tasks that have succeeded since the start."""
     _associations: tuple[int, Associations] | None = None
     _associations_lock: threading.Lock = field(default_factory=threading.Lock)
 

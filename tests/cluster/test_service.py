@@ -300,7 +300,7 @@ def test_a_wrong_reload_keeps_the_old_settings(testbed: Testbed, make_site: Make
     site.write("rules.toml", right)
     site.running["serve"].send_signal(signal.SIGHUP)
     testbed.wait_for(lambda: "were read again" in site.log("serve"), 30, "taken")
-    assert site.readyz()[0] == 200
+    testbed.wait_for(lambda: site.readyz()[0] == 200, 60, "/readyz says ready")
 
 
 def test_one_service_owns_the_database(testbed: Testbed, make_site: MakeSite) -> None:
@@ -311,7 +311,7 @@ def test_one_service_owns_the_database(testbed: Testbed, make_site: MakeSite) ->
     other = site.slurmwrapd(ALICE, "serve")
     assert other.returncode == 10
     assert "daemon.user" in other.stderr
-    assert site.readyz()[0] == 200
+    testbed.wait_for(lambda: site.readyz()[0] == 200, 60, "/readyz says ready")
 
 
 def test_term_ends_it_cleanly(testbed: Testbed, make_site: MakeSite) -> None:
