@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from slurmwrap.model import AccountingRecord
 
 _START_BITS = 40
 _NO_END = -1
+_RESIZED = "RESIZING"
+"""State of a record that ended because its job got other nodes; the job went on."""
 
 
 class Holder(Struct, frozen=True, order=True):
@@ -43,6 +46,9 @@ class RunTable:
 
     A record that comes twice is one run. When two records of a run differ, the one that ended
     is kept, then the one that ended or ran later; so the order of arrival does not matter.
+
+    A job that was resized has a record per size, and sacct gives all of them the job's own
+    start (seen on 22.05): each is taken from where the one before it ended, as sreport does.
     """
 
     def __init__(self) -> None:
@@ -53,6 +59,7 @@ class RunTable:
         self._holder_numbers = array("q")
         self._holders: list[Holder] = []
         self._numbers: dict[Holder, int] = {}
+        self._resized: dict[str, dict[int, dict[int, AccountingRecord]]] = {}
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -61,10 +68,14 @@ class RunTable:
         """Take a record that has a start."""
         if record.start is None:
             raise ValueError(f"job {record.job_id} never started")
+        rows = self._rows.setdefault(record.cluster, {})
+        key = (record.job_id << _START_BITS) | record.start
+        if record.state == _RESIZED and record.end is not None:
+            self._resized.setdefault(record.cluster, {}).setdefault(key, {})[record.end] = record
+            return
         end = _NO_END if record.end is None else record.end
         number = self._holder_number(record)
-        rows = self._rows.setdefault(record.cluster, {})
-        row = rows.setdefault((record.job_id << _START_BITS) | record.start, len(self._ends))
+        row = rows.setdefault(key, len(self._ends))
         if row == len(self._ends):
             self._ends.append(end)
             self._elapsed.append(record.elapsed_seconds)
@@ -101,14 +112,45 @@ class RunTable:
         """All runs by cluster, job id and start."""
         for cluster in sorted(self._rows):
             rows = self._rows[cluster]
-            for key in sorted(rows):
-                row = rows[key]
-                end = self._ends[row]
-                yield Run(
-                    self._holders[self._holder_numbers[row]],
-                    key >> _START_BITS,
-                    key & ((1 << _START_BITS) - 1),
-                    None if end == _NO_END else end,
-                    self._elapsed[row],
-                    self._suspended[row],
-                )
+            resized = self._resized.get(cluster, {})
+            for key in sorted({*rows, *resized} if resized else rows):
+                row = rows.get(key)
+                run = None if row is None else self._run(key, row)
+                if key in resized:
+                    yield from _cut(self._sizes(key, resized[key]), run)
+                elif run is not None:
+                    yield run
+
+    def _run(self, key: int, row: int) -> Run:
+        end = self._ends[row]
+        return Run(
+            self._holders[self._holder_numbers[row]],
+            key >> _START_BITS,
+            key & ((1 << _START_BITS) - 1),
+            None if end == _NO_END else end,
+            self._elapsed[row],
+            self._suspended[row],
+        )
+
+    def _sizes(self, key: int, records: dict[int, AccountingRecord]) -> Iterator[Run]:
+        for end in sorted(records):
+            record = records[end]
+            yield Run(
+                self._holders[self._holder_number(record)],
+                key >> _START_BITS,
+                key & ((1 << _START_BITS) - 1),
+                end,
+                record.elapsed_seconds,
+                record.suspended_seconds,
+            )
+
+
+def _cut(earlier: Iterable[Run], last: Run | None) -> Iterator[Run]:
+    """The sizes of one job, each without the time of those before it."""
+    begin: int | None = None
+    for run in [*earlier, *([] if last is None else [last])]:
+        start = run.start if begin is None else begin
+        yield replace(
+            run, start=start, elapsed_seconds=max(0, run.elapsed_seconds - (start - run.start))
+        )
+        begin = start if run.end is None else max(start, run.end)

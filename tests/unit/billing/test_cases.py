@@ -122,6 +122,23 @@ def test_resized() -> None:
     assert hours(statement) == "12.0000"
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_resized_as_sacct_tells_it(order: tuple[int, ...]) -> None:
+    """B7: every record of a resized job has the job's own start and elapsed time since then
+    (seen on 22.05, where sreport too counted 12 for the first two). 8 cards for an hour, 4 for
+    another, 2 for half an hour: 13 card-hours, in any order, and one job. The same records
+    twice change nothing; cut at the month's end like any other."""
+    rows = [
+        run(7, "gres/gpu=8", state="RESIZING"),
+        run(7, "gres/gpu=4", end="2026-11-03T02:00:00", elapsed=7200, state="RESIZING"),
+        run(7, "gres/gpu=2", end="2026-11-03T02:30:00", elapsed=9000),
+    ]
+    statement = bill([rows[place] for place in (*order, *order)])
+    assert hours(statement) == "13.0000"
+    assert [line.jobs for line in statement.unpriced] == [1]
+    assert hours(bill(rows[:2])) == "12.0000"
+
+
 @pytest.mark.parametrize("month", ["2026-07", "2026-08"])
 def test_over_the_end_of_a_month(month: str) -> None:
     """B9: 8 cards from 31 July 12:00 to 1 August 12:00 are 96 card-hours in each month."""
