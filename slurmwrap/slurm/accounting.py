@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from slurmwrap.display import clean_text
 from slurmwrap.errors import SlurmOutputError
@@ -112,7 +113,7 @@ class AccountingRecords:
         unlisted = batch.rejected_count - len(batch.rejected)
         if unlisted:
             rejected[f"{unlisted} more rows from {_format_time(start)}Z on"] = None
-        return batch.records
+        return tuple(_begin_at_resize(record) for record in batch.records)
 
     def _choose_fields(self) -> tuple[str, ...]:
         """The fields that this sacct has, of those that we know what to do with.
@@ -145,6 +146,23 @@ def page_window(since: int, until: int) -> Iterator[tuple[int, int]]:
 def _identity(record: AccountingRecord) -> tuple[int, int | None, int | None]:
     """A run by its start; what never started by when it was submitted."""
     return record.job_id, record.start, record.submit if record.start is None else None
+
+
+def _begin_at_resize(record: AccountingRecord) -> AccountingRecord:
+    """The record of a resized job from where the one before it ended.
+
+    Slurm gives each size of a job its own record, submitted when the size changed but with the
+    job's own start (slurmctld's resize_time; seen on 22.05): sacct's elapsed time then tells of
+    cards that were not held. sreport counts from the change on, as this does.
+    """
+    start, submit = record.start, record.submit
+    if start is None or submit is None or submit <= start:
+        return record
+    if record.end is not None and submit > record.end:
+        return record
+    return replace(
+        record, start=submit, elapsed_seconds=max(0, record.elapsed_seconds - (submit - start))
+    )
 
 
 def _format_time(at: int) -> str:

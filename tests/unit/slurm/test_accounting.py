@@ -184,6 +184,22 @@ def test_two_runs_of_one_job_are_two_records(slurm, records: AccountingRecords) 
     assert [record.start for record in batch.records] == [DAY + 10, DAY + 200, None]
 
 
+def test_a_resized_job_is_a_record_per_size(slurm, records: AccountingRecords) -> None:
+    """B7: sacct gives both sizes the job's own start (rows as a real 22.05 printed them for a
+    job that gave up a node after 2 s and ran 4 s more); the second begins at the change, so
+    that their keys differ and no second is told twice."""
+    moments = {"Start": str(DAY), "Submit": str(DAY)}
+    rows = row(3, **moments, State="RESIZING", End=str(DAY + 2), ElapsedRaw="2")
+    moments["Submit"] = str(DAY + 2)
+    rows += row(3, **moments, State="CANCELLED by 0", End=str(DAY + 6), ElapsedRaw="6")
+    set_days(slurm, d01=rows)
+    batch = records.read_records(DAY, DAY + 3600)
+    assert [(item.start, item.end, item.elapsed_seconds) for item in batch.records] == [
+        (DAY, DAY + 2, 2),
+        (DAY + 2, DAY + 6, 4),
+    ]
+
+
 def test_a_broken_row_is_reported_and_the_others_are_used(
     slurm, records: AccountingRecords
 ) -> None:
