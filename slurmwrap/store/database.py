@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _BUSY_SECONDS = 30.0
+# To what the write-ahead log is cut after it was taken over: a burst does not keep the disk.
+_WAL_BYTES = 64 * 1024 * 1024
 # File systems on which SQLite's locks and shared memory can't be trusted (sqlite.org/wal.html:
 # all processes using a WAL database must be on the same host).
 _NETWORK_FILE_SYSTEMS = frozenset(
@@ -54,7 +56,7 @@ class StoreDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._lock = threading.Lock()
 
     @classmethod
@@ -109,10 +111,19 @@ class StoreDatabase:
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
             self._local.connection = connection
             with self._lock:
-                self._connections.append(connection)
+                self._close_of_the_dead()
+                self._connections.append((threading.current_thread(), connection))
         return connection
+
+    def _close_of_the_dead(self) -> None:
+        """Close the connections of threads that have ended: a server's workers come and go."""
+        for thread, connection in self._connections:
+            if not thread.is_alive():
+                connection.close()
+        self._connections = [item for item in self._connections if item[0].is_alive()]
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -125,10 +136,11 @@ class StoreDatabase:
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
+            # A commit can fail too (disk full): left open, no later transaction could begin.
+            connection.commit()
         except BaseException:
             connection.rollback()
             raise
-        connection.commit()
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[sqlite3.Row]:
         """All rows of a question."""
@@ -160,7 +172,7 @@ class StoreDatabase:
     def close(self) -> None:
         """Close every thread's connection."""
         with self._lock:
-            for connection in self._connections:
+            for _, connection in self._connections:
                 connection.close()
             self._connections.clear()
         self._local = threading.local()

@@ -156,3 +156,44 @@ def _forget_last_migration(path: Path) -> None:
         connection.execute("DROP TABLE watermark")
         connection.execute("DELETE FROM _sqlite_migrations WHERE name = '0004_health'")
     connection.close()
+
+
+def test_a_commit_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A disk that is full at the end of a transaction: undone, and the next one begins."""
+    database = StoreDatabase.open(tmp_path / "new.db")
+    insert = "INSERT INTO suspension (run_id, started_at) VALUES (77, 1)"
+    with pytest.raises(sqlite3.IntegrityError), database.writing() as connection:
+        # Seen only when it is committed, as a full disk can be.
+        connection.execute("PRAGMA defer_foreign_keys = ON")
+        connection.execute(insert)
+    with database.writing() as connection:
+        connection.execute("INSERT INTO watermark (source, at) VALUES ('a', 1)")
+    assert database.query("SELECT run_id FROM suspension") == []
+    assert len(database.query("SELECT at FROM watermark")) == 1
+    database.close()
+
+
+def test_connections_of_threads_that_ended_are_closed(tmp_path: Path) -> None:
+    """Worker threads come and go by the thousand: files stay open for the living only."""
+    database = StoreDatabase.open(tmp_path / "new.db")
+    descriptors = Path("/proc/self/fd")
+
+    def count_open() -> int:
+        links = [path.readlink() for path in descriptors.iterdir() if path.is_symlink()]
+        return sum(link.name.startswith("new.db") for link in links)
+
+    for _ in range(50):
+        thread = threading.Thread(target=database.query, args=("SELECT 1 FROM run",))
+        thread.start()
+        thread.join()
+    assert count_open() <= 8
+    database.close()
+    assert count_open() == 0
+
+
+def test_the_log_is_cut_after_a_burst(tmp_path: Path) -> None:
+    """What a large write left in the write-ahead log is not kept for ever."""
+    database = StoreDatabase.open(tmp_path / "new.db")
+    limit = database.query("PRAGMA journal_size_limit")[0][0]
+    assert 0 < limit <= 64 * 1024 * 1024
+    database.close()
