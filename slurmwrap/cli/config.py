@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,7 @@ def check_settings(context: click.Context) -> None:
 
 def _list(loaded: LoadedConfig, as_json: bool) -> None:
     rows = _rows(loaded)
-    budgets = [_plain(dataclasses.asdict(entry)) for entry in loaded.config.budget]
+    budgets = [_plain(entry.values()) for entry in loaded.config.budget]
     if as_json:
         document = {
             "file": str(loaded.file) if loaded.file is not None else None,

@@ -6,13 +6,11 @@ where it came from.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from slurmwrap.config.settings import (
     SECTIONS,
@@ -23,21 +21,19 @@ from slurmwrap.config.settings import (
     StringLists,
 )
 from slurmwrap.errors import ConfigError, UnknownNameError
+from slurmwrap.setting import declared_fields
 from slurmwrap.units import parse_duration
 
 SITE_FILE = Path("/etc/slurmwrap/slurmwrap.toml")
 FILE_VARIABLE = "SLURMWRAP_CONFIG"
-# Variables of other parts that share the prefix without being settings.
-_OTHER_VARIABLES = frozenset({FILE_VARIABLE})
 
 
-@dataclass(frozen=True)
-class LoadedConfig:
+class LoadedConfig(NamedTuple):
     """The settings, the file they came from, and the origin of each."""
 
     config: Config
     file: Path | None
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str]
     """``section.key`` → ``default``, ``file PATH`` or ``environment NAME``."""
 
 
@@ -124,24 +120,25 @@ def _environment_values(
 ) -> dict[str, tuple[str, str]]:
     """Per key, the variable that overrides it and its text."""
     found: dict[str, tuple[str, str]] = {}
-    for item in dataclasses.fields(settings_class):
-        name = f"SLURMWRAP_{section}_{item.name}".upper()
-        if name in variables and name not in _OTHER_VARIABLES:
-            found[item.name] = (name, variables[name])
+    for key in declared_fields(settings_class):
+        name = f"SLURMWRAP_{section}_{key}".upper()
+        if name in variables:
+            found[key] = (name, variables[name])
     return found
 
 
 def build_settings(
     settings_class: type[Any], section: str, values: Mapping[str, Any], where: str
 ) -> Any:
-    """One table of a file as a dataclass made of ``setting()`` fields.
+    """One table of a file as a record whose fields are declared with ``setting()``.
 
     Raises:
         ConfigError: a value of the wrong form, or one that does not fit the others.
         UnknownNameError: a key that is no setting, or a word that is none of the choices.
     """
-    hints = get_type_hints(settings_class)
-    known = {item.name: item for item in dataclasses.fields(settings_class)}
+    known = declared_fields(settings_class)
+    # Reading the annotations takes longer than all else here, and most tables are empty.
+    hints = get_type_hints(settings_class) if values else {}
     parsed: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:

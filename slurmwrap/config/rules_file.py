@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from slurmwrap.config.loader import build_settings, read_toml
-from slurmwrap.config.settings import SettingRow
+from slurmwrap.config.settings import SettingRow, rows_of_table
 from slurmwrap.errors import ConfigError, UnknownNameError
 from slurmwrap.rules.breaker import BreakerSettings
 from slurmwrap.rules.ruleset import ConfiguredRule, Exemptions, Rule, RuleSet
@@ -97,18 +96,4 @@ def rule_setting_rows(rules: Mapping[str, Rule] | None = None) -> list[SettingRo
     """Every setting of rules.toml, table by table, for the docs pages."""
     known = find_rules() if rules is None else rules
     tables = {name: rule.settings_type for name, rule in known.items()} | _OTHER_TABLES
-    rows: list[SettingRow] = []
-    for name, settings_type in tables.items():
-        example = settings_type()
-        for item in dataclasses.fields(settings_type):
-            rows.append(
-                SettingRow(
-                    section=name,
-                    key=item.name,
-                    form=str(item.type),
-                    default=getattr(example, item.name),
-                    meaning=item.metadata["meaning"],
-                    choices=item.metadata["choices"],
-                )
-            )
-    return rows
+    return [row for name, table in tables.items() for row in rows_of_table(name, table)]

@@ -1,16 +1,16 @@
-"""The table of settings: every section, key, form, default and meaning, in one place.
+"""The table of settings: every section, key, form, default, meaning and bounds, in one place.
 
 Only the standard library is imported here, since every command reads its settings.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from slurmwrap.setting import Duration as Duration
+from slurmwrap.setting import Settings, declared_fields
 from slurmwrap.setting import setting as setting
 
 StringLists = dict[str, tuple[str, ...]]
@@ -20,8 +20,7 @@ IndexLists = dict[str, tuple[int, ...]]
 """A table whose values are lists of whole numbers."""
 
 
-@dataclass(frozen=True)
-class SlurmSettings:
+class SlurmSettings(Settings):
     """How slurmwrap reaches Slurm."""
 
     cluster: str = setting("", "Name of the cluster; empty: asked from Slurm (ClusterName).")
@@ -30,15 +29,13 @@ class SlurmSettings:
     command_timeout: Duration = setting(Duration(60), "Longest wait for one Slurm command.")
 
 
-@dataclass(frozen=True)
-class MungeSettings:
+class MungeSettings(Settings):
     """How slurmwrap reaches MUNGE."""
 
     socket: str = setting("", "Socket of munged; empty: MUNGE's own default.")
 
 
-@dataclass(frozen=True)
-class DaemonSettings:
+class DaemonSettings(Settings):
     """Where slurmwrapd listens, who it is and what it owns."""
 
     url: str = setting(
@@ -52,15 +49,13 @@ class DaemonSettings:
     request_timeout: Duration = setting(Duration(10), "Longest wait of a command for slurmwrapd.")
 
 
-@dataclass(frozen=True)
-class CollectSettings:
+class CollectSettings(Settings):
     """Asking slurmctld which jobs hold which cards."""
 
     interval: Duration = setting(Duration(30), "Time between two queries of the running jobs.")
 
 
-@dataclass(frozen=True)
-class AccountingSettings:
+class AccountingSettings(Settings):
     """Reading slurmdbd's records."""
 
     interval: Duration = setting(Duration(300), "Time between two reads of slurmdbd's records.")
@@ -75,8 +70,7 @@ class AccountingSettings:
     )
 
 
-@dataclass(frozen=True)
-class AgentsSettings:
+class AgentsSettings(Settings):
     """The node agents."""
 
     users: tuple[str, ...] = setting(("slurmwrap-agent",), "Users that may push readings.")
@@ -103,16 +97,14 @@ class AgentsSettings:
     )
 
 
-@dataclass(frozen=True)
-class RulesSettings:
+class RulesSettings(Settings):
     """Where the rules are, and how the watch runs."""
 
     file: str = setting("/etc/slurmwrap/rules.toml", "The rules file.")
     interval: Duration = setting(Duration(60), "Time between two evaluations.")
 
 
-@dataclass(frozen=True)
-class BillingSettings:
+class BillingSettings(Settings):
     """Periods, money and prices."""
 
     timezone: str = setting("Asia/Shanghai", "Zone in which a billing month begins and ends.")
@@ -120,15 +112,13 @@ class BillingSettings:
     prices: str = setting("/etc/slurmwrap/prices.toml", "The price file.")
 
 
-@dataclass(frozen=True)
-class BudgetSettings:
+class BudgetSettings(Settings):
     """Checking budgets."""
 
     interval: Duration = setting(Duration(300), "Time between two checks of the budgets.")
 
 
-@dataclass(frozen=True)
-class NotifySettings:
+class NotifySettings(Settings):
     """Where warnings and alerts go. URLs are Apprise's; {user} stands for the user's name."""
 
     user_urls: tuple[str, ...] = setting(
@@ -144,8 +134,7 @@ class NotifySettings:
     timeout: Duration = setting(Duration(30), "Longest wait for one delivery.")
 
 
-@dataclass(frozen=True)
-class StagingSettings:
+class StagingSettings(Settings):
     """Node-local copies of hot data."""
 
     cache_dir: str = setting(
@@ -157,8 +146,7 @@ class StagingSettings:
     workers: int = setting(8, "Copying threads per node.")
 
 
-@dataclass(frozen=True)
-class SubmitSettings:
+class SubmitSettings(Settings):
     """What slurmwrap submit does where the user says nothing."""
 
     template: str = setting("single", "Template used without --template.")
@@ -171,8 +159,7 @@ class SubmitSettings:
     )
 
 
-@dataclass(frozen=True)
-class RunSettings:
+class RunSettings(Settings):
     """The supervisor inside the job."""
 
     report_interval: Duration = setting(
@@ -180,8 +167,7 @@ class RunSettings:
     )
 
 
-@dataclass(frozen=True)
-class BudgetEntry:
+class BudgetEntry(Settings):
     """One [[budget]] block."""
 
     account: str = setting("", "Account, with everything below it in Slurm's tree.")
@@ -194,8 +180,7 @@ class BudgetEntry:
     )
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """All settings of one process."""
 
     slurm: SlurmSettings = SlurmSettings()
@@ -203,7 +188,7 @@ class Config:
     daemon: DaemonSettings = DaemonSettings()
     collect: CollectSettings = CollectSettings()
     accounting: AccountingSettings = AccountingSettings()
-    agents: AgentsSettings = field(default_factory=AgentsSettings)
+    agents: AgentsSettings = AgentsSettings()
     rules: RulesSettings = RulesSettings()
     billing: BillingSettings = BillingSettings()
     budgets: BudgetSettings = BudgetSettings()
@@ -214,20 +199,10 @@ class Config:
     budget: tuple[BudgetEntry, ...] = ()
 
 
-SECTIONS: dict[str, type[Any]] = {
-    "slurm": SlurmSettings,
-    "munge": MungeSettings,
-    "daemon": DaemonSettings,
-    "collect": CollectSettings,
-    "accounting": AccountingSettings,
-    "agents": AgentsSettings,
-    "rules": RulesSettings,
-    "billing": BillingSettings,
-    "budgets": BudgetSettings,
-    "notify": NotifySettings,
-    "staging": StagingSettings,
-    "submit": SubmitSettings,
-    "run": RunSettings,
+SECTIONS: dict[str, type[Settings]] = {
+    name: type(item.default)
+    for name, item in Config.fields.items()
+    if isinstance(item.default, Settings)
 }
 """Tables of the file, in its order. ``[[budget]]`` blocks are BudgetEntry."""
 
@@ -242,6 +217,9 @@ class SettingRow:
     default: Any
     meaning: str
     choices: tuple[str, ...]
+    at_least: float | None
+    at_most: float | None
+    secret: bool
 
     @property
     def name(self) -> str:
@@ -250,19 +228,20 @@ class SettingRow:
 
 def setting_rows() -> list[SettingRow]:
     """Every setting, in file order."""
-    rows: list[SettingRow] = []
     tables: dict[str, type[Any]] = {**SECTIONS, "budget": BudgetEntry}
-    for section, settings_class in tables.items():
-        example = settings_class()
-        for item in dataclasses.fields(settings_class):
-            rows.append(
-                SettingRow(
-                    section=section,
-                    key=item.name,
-                    form=str(item.type),
-                    default=getattr(example, item.name),
-                    meaning=item.metadata["meaning"],
-                    choices=item.metadata["choices"],
-                )
-            )
-    return rows
+    return [row for section, table in tables.items() for row in rows_of_table(section, table)]
+
+
+def rows_of_table(section: str, table: type[Any]) -> list[SettingRow]:
+    """The settings of one table, in its order."""
+    example = table()
+    return [
+        SettingRow(
+            section=section,
+            key=name,
+            form=str(table.__annotations__[name]),
+            default=getattr(example, name),
+            **item.metadata,
+        )
+        for name, item in declared_fields(table).items()
+    ]
