@@ -7,7 +7,6 @@ listed in docs/errors.md; a test checks that no two kinds share a code.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -48,6 +47,8 @@ class UnknownNameError(SlurmwrapError):
     def __init__(
         self, what: str, name: str, known: Iterable[str], *, hint: str | None = None
     ) -> None:
+        import difflib  # most commands misspell nothing
+
         names = sorted(set(known))
         message = f"unknown {what} {name!r}"
         guess = difflib.get_close_matches(name, names, n=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from pathlib import Path
 
 from slurmwrap.errors import NotFoundError
@@ -24,11 +23,14 @@ def shipped_folder(name: str) -> Path:
     in_checkout = _CHECKOUT / ("daemon/systemd" if name == "systemd" else name)
     if (_CHECKOUT / "pyproject.toml").is_file() and in_checkout.is_dir():
         return in_checkout
-    beside = Path(sysconfig.get_path("data")) / "share" / "slurmwrap" / name
-    # In the interpreter's own site-packages the data can lie nowhere else.
-    if Path(sysconfig.get_path("purelib")).resolve() == _CHECKOUT and beside.is_dir():
-        return beside
-    for folder in (*_installed_folders(name), beside):
+    prefix = Path(sys.prefix)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    shared = prefix / "share/slurmwrap" / name
+    # A virtual environment's data can lie nowhere else.
+    is_ours = (prefix / "lib" / version / "site-packages").resolve() == _CHECKOUT
+    if is_ours and shared.is_dir():
+        return shared
+    for folder in _installed_folders(name):
         if folder.is_dir():
             return folder
     raise NotFoundError(
@@ -38,15 +40,17 @@ def shipped_folder(name: str) -> Path:
 
 
 def _installed_folders(name: str) -> list[Path]:
-    from importlib import metadata  # a tenth of a command's start, needed by few installations
+    # A tenth of a command's start, needed by few installations.
+    import sysconfig
+    from importlib import metadata
 
     try:
         files = metadata.files(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return []
+        files = []
     folders: dict[Path, None] = {}
     for file in files:
         parts = file.parts
         if len(parts) >= 4 and parts[-4:-1] == ("share", "slurmwrap", name):
             folders[Path(str(file.locate())).resolve().parent] = None
-    return list(folders)
+    return [*folders, Path(sysconfig.get_path("data")) / "share/slurmwrap" / name]

@@ -159,8 +159,6 @@ def _check_against_cluster(
     request: JobRequest, loaded: LoadedConfig, folder: Path, user: str, slurm_is_here: bool
 ) -> tuple[JobRequest, list[str]]:
     """Check paths and GPU types; where Slurm is not installed, what is missing is a notice."""
-    import dataclasses
-
     from slurmwrap.errors import SlurmwrapError
     from slurmwrap.submit import paths
 
@@ -175,7 +173,7 @@ def _check_against_cluster(
             raise
         notices.append(error.message)
     sources = paths.absolute_sources(request, folder)
-    return dataclasses.replace(request, stage=sources), notices
+    return request._replace(stage=sources), notices
 
 
 def _check_gpu_type(gpu_type: str, loaded: LoadedConfig) -> list[str]:

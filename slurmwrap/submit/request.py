@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slurmwrap.errors import UsageError
 from slurmwrap.submit import forms
@@ -16,8 +16,7 @@ LONGEST_SIGNAL_LEAD_SECONDS = 65535
 """sbatch refuses more in --signal."""
 
 
-@dataclass(frozen=True)
-class SubmitOptions:
+class SubmitOptions(NamedTuple):
     """The options of one `slurmwrap submit`, as typed. None: not given."""
 
     command: tuple[str, ...]
@@ -40,8 +39,7 @@ class SubmitOptions:
     patience: int | None = None
 
 
-@dataclass(frozen=True)
-class JobRequest:
+class JobRequest(NamedTuple):
     """What a script shall say and run; every value is plain text, quoted only when written."""
 
     name: str

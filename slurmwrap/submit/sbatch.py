@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slurmwrap.errors import SlurmUnavailableError, SubmitError
 
@@ -57,8 +56,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class SubmittedJob:
+class SubmittedJob(NamedTuple):
     """What sbatch answered."""
 
     job_id: int
@@ -87,7 +85,12 @@ def sbatch_environment(environment: Mapping[str, str], slurm_conf: str = "") -> 
 
 def find_sbatch(bin_dir: str, environment: Mapping[str, str]) -> str | None:
     """Path of sbatch, or None where it is not installed."""
-    return shutil.which("sbatch", path=bin_dir or environment.get("PATH", os.defpath))
+    # As shutil.which, which loads three compression libraries.
+    for folder in (bin_dir or environment.get("PATH", os.defpath)).split(os.pathsep):
+        path = os.path.join(folder, "sbatch")
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def read_help(sbatch: str, environment: Mapping[str, str], timeout_seconds: int) -> str | None:

@@ -6,8 +6,8 @@ import re
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from slurmwrap import __version__
 from slurmwrap.errors import SlurmwrapError, SubmitError, TemplateError, UsageError
@@ -24,8 +24,7 @@ LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
 _LATE_DIRECTIVE = re.compile(r"\s*#SBATCH\b")
 
 
-@dataclass(frozen=True)
-class Rendering:
+class Rendering(NamedTuple):
     """Who renders, when, and what the script calls."""
 
     user: str
@@ -34,7 +33,7 @@ class Rendering:
     """The slurmwrap in use, by absolute path."""
     config_file: str | None = None
     """The configuration file to pass on, when one was named."""
-    exports: Mapping[str, str] = field(default_factory=dict)
+    exports: Mapping[str, str] = MappingProxyType({})
     """Variables that the script sets, so that it does not depend on what sbatch exports."""
 
 

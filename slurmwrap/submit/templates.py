@@ -18,9 +18,8 @@ import os.path
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurmwrap.errors import TemplateError, UnknownNameError, UsageError
 
@@ -43,8 +42,7 @@ _RUNS_ON = ("first-node", "every-node")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One declared parameter of a template."""
 
     name: str
@@ -56,8 +54,7 @@ class Parameter:
     choices: tuple[ParameterValue, ...] = ()
 
 
-@dataclass(frozen=True)
-class Template:
+class Template(NamedTuple):
     """A template as found: its header read, its body not yet rendered."""
 
     name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Collection
 
 import pytest
 
@@ -28,14 +29,16 @@ HEAVY = (
 )
 
 
-def heavy_modules_after(statement: str) -> list[str]:
+def heavy_modules_after(statement: str, heavy: Collection[str] = HEAVY) -> list[str]:
     """Heavy top-level modules that a fresh interpreter holds after the statement."""
-    program = f"{statement}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"
+    # What is there is noted before json is loaded to say it.
+    program = f"{statement}\nimport sys; loaded = sorted(sys.modules); import json"
+    program += "; print(json.dumps(loaded))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
-    return [name for name in HEAVY if name in loaded]
+    return sorted(name for name in heavy if name in loaded)
 
 
 def test_the_command_line_loads_nothing_heavy() -> None:
@@ -57,3 +60,20 @@ def test_training_code_pays_nothing_for_the_import() -> None:
 def test_logging_metrics_stays_light() -> None:
     """`slurmwrap.log_metrics` in a training script loads no dependency of ours."""
     assert heavy_modules_after("from slurmwrap import log_metrics") == []
+
+
+DRY_RUN = """
+import sys
+sys.argv = ["slurmwrap", "submit", "--dry-run", "--gpus", "1", "--time", "1:00:00", "--", "x"]
+from slurmwrap.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+
+
+def test_a_dry_run_loads_the_template_engine_alone() -> None:
+    """`slurmwrap submit --dry-run` starts about as fast as an import of click."""
+    slow = {"difflib", "json", "shutil", "subprocess", "sysconfig", "zoneinfo"}
+    assert heavy_modules_after(DRY_RUN, {*HEAVY, *slow}) == ["minijinja"]
