@@ -65,12 +65,22 @@ class Records:
         )
         return _decoder.decode(row["facts"]) if row else None
 
-    def oldest_open_start(self) -> int | None:
-        """Start of the oldest run whose record has no end yet."""
-        row = self._database.query_one(
-            "SELECT min(start_key) AS start FROM record WHERE end IS NULL AND start_key > 0"
+    def without_end(self) -> list[AccountingRecord]:
+        """Records of runs that had not ended when they were read."""
+        rows = self._database.query(
+            "SELECT facts FROM record WHERE end IS NULL AND start_key > 0"
+            " ORDER BY cluster, job_id, start_key"
         )
-        return row["start"] if row else None
+        return [_decoder.decode(row["facts"]) for row in rows]
+
+    def withdraw(self, records: Iterable[AccountingRecord]) -> None:
+        """Forget records without an end that slurmdbd no longer has; ended ones stay."""
+        with self._database.writing() as connection:
+            connection.executemany(
+                "DELETE FROM record WHERE cluster = ? AND job_id = ? AND start_key = ?"
+                " AND end IS NULL",
+                [(record.cluster, record.job_id, record.start or 0) for record in records],
+            )
 
     def watermark(self, source: str) -> int | None:
         """Up to when ``source`` has been read."""

@@ -60,6 +60,24 @@ class Runs:
         """Runs that the newest listing showed."""
         return self._select("SELECT * FROM run WHERE ended_at IS NULL ORDER BY id")
 
+    def without_record(self, ended_since: int) -> list[StoredRun]:
+        """Runs that are on nodes, or ended since a moment, of which no ended record is kept.
+
+        A run whose start slurmctld has set anew (same job, same submission) is given once.
+        """
+        return self._select(
+            "SELECT * FROM run WHERE (ended_at IS NULL OR ended_at >= ?)"
+            " AND NOT EXISTS (SELECT 1 FROM record WHERE record.cluster = run.cluster"
+            "  AND record.job_id = run.job_id AND run.ended_at IS NOT NULL"
+            "  AND ((record.start_key = run.start AND record.end IS NOT NULL)"
+            "   OR (record.start_key > run.start"
+            "    AND json_extract(record.facts, '$.submit') = run.submit)))"
+            " AND NOT EXISTS (SELECT 1 FROM run AS later WHERE later.cluster = run.cluster"
+            "  AND later.job_id = run.job_id AND later.start > run.start"
+            "  AND later.submit = run.submit AND later.first_seen_at = run.ended_at) ORDER BY id",
+            (ended_since,),
+        )
+
     def find(self, key: RunKey) -> StoredRun | None:
         """The run with this key; start 0 means the run of that job that is on nodes now."""
         if key.start:
@@ -256,12 +274,27 @@ def _upsert(connection: sqlite3.Connection, run: JobRun, now: int) -> int:
         values,
     ).fetchone()
     run_id = int(row["id"])
+    _note_cards(connection, run_id, run)
+    return run_id
+
+
+def _note_cards(connection: sqlite3.Connection, run_id: int, run: JobRun) -> None:
+    """The run's cards as they are now: a resized job has given some back."""
+    held = {(item.card.node, item.card.index) for item in run.cards}
+    if run.cards_known:
+        rows = connection.execute(
+            "SELECT node, card_index FROM run_card WHERE run_id = ?", (run_id,)
+        ).fetchall()
+        gone = {(row["node"], row["card_index"]) for row in rows} - held
+        connection.executemany(
+            "DELETE FROM run_card WHERE run_id = ? AND node = ? AND card_index = ?",
+            [(run_id, *card) for card in gone],
+        )
     connection.executemany(
         "INSERT INTO run_card (run_id, node, card_index, gpu_type) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET gpu_type = excluded.gpu_type",
         [(run_id, item.card.node, item.card.index, item.gpu_type) for item in run.cards],
     )
-    return run_id
 
 
 def _note_suspension(

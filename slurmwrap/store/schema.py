@@ -239,6 +239,15 @@ def create_health(db: Database) -> None:
     _execute_each(db, _HEALTH)
 
 
+_RUNS_BY_END = ("CREATE INDEX run_by_end ON run (ended_at)",)
+
+
+@migrations(name="0005_runs_by_end")
+def create_runs_by_end(db: Database) -> None:
+    """Finding the runs that ended lately, of which slurmdbd may not have told yet."""
+    _execute_each(db, _RUNS_BY_END)
+
+
 def _execute_each(db: Database, statements: tuple[str, ...]) -> None:
     for statement in statements:
         db.execute(statement)

@@ -64,6 +64,17 @@ def test_only_runs_that_overlap_the_period_are_given(store: Store) -> None:
     assert [record.job_id for record in store.records.overlapping(1000, 2000)] == [2, 3]
 
 
+def test_only_a_record_without_an_end_can_be_withdrawn(store: Store) -> None:
+    """What slurmdbd has once told of an ended run is never forgotten."""
+    running, ended = make_record(1, end=None), make_record(2)
+    waiting = make_record(3, start=None, end=None)
+    store.records.merge([running, ended, waiting], 5000)
+    assert store.records.without_end() == [running]
+    store.records.withdraw([running, ended])
+    assert store.records.overlapping(0, 10_000) == [ended]
+    assert store.records.without_end() == []
+
+
 def test_the_watermark_is_kept(store: Store) -> None:
     """Where reading goes on after a restart."""
     assert store.records.watermark("slurmdbd") is None

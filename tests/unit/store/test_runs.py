@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurmwrap.model import Card, CardAllocation, JobRun, MetricPoint, Phase, RunKey, WatchedMetric
+from slurmwrap.model import (
+    AccountingRecord,
+    Card,
+    CardAllocation,
+    JobRun,
+    MetricPoint,
+    Phase,
+    RunKey,
+    WatchedMetric,
+)
 from slurmwrap.store import Store
 
 
@@ -27,6 +36,23 @@ def make_run(job_id: int = 7, start: int = 1000, **changes: Any) -> JobRun:
         **changes,
     }
     return JobRun(**values)
+
+
+def make_record(job_id: int, *, end: int | None) -> AccountingRecord:
+    return AccountingRecord(
+        cluster="c",
+        job_id=job_id,
+        user="alice",
+        account="vision",
+        partition="gpu",
+        qos="normal",
+        state="RUNNING" if end is None else "COMPLETED",
+        submit=990,
+        start=1000,
+        end=end,
+        elapsed_seconds=30,
+        cards={"a100": 1},
+    )
 
 
 def test_a_run_is_read_back_as_it_was_seen(store: Store) -> None:
@@ -54,6 +80,38 @@ def test_a_requeued_job_is_two_runs(store: Store) -> None:
     store.runs.record_seen([make_run(start=1200)], 1210)
     runs = store.runs.of_job(7)
     assert [(item.run.key.start, item.ended_at) for item in runs] == [(1200, None), (1000, 1210)]
+
+
+def test_a_resized_run_has_the_cards_it_kept(store: Store) -> None:
+    """B7: cards given back are no longer the run's; when slurmctld does not say, they stay."""
+    kept = CardAllocation(card=Card("gpu1", 2), gpu_type="a100")
+    given_back = CardAllocation(card=Card("gpu2", 0), gpu_type="h800")
+    store.runs.record_seen([make_run(cards=(kept, given_back), nodes=("gpu1", "gpu2"))], 1010)
+    store.runs.record_seen([make_run(cards=(kept,))], 1040)
+    assert store.runs.on_nodes()[0].run.cards == (kept,)
+    store.runs.record_seen([make_run(cards=(), cards_known=False)], 1070)
+    assert store.runs.on_nodes()[0].run.cards == (kept,)
+
+
+def test_an_ended_run_waits_for_its_record(store: Store) -> None:
+    """B29: what ended lately and has no ended record is still given; a record without an end
+    changes nothing, one with an end settles it."""
+    store.runs.record_seen([make_run(7), make_run(8), make_run(9)], 1010)
+    store.runs.record_seen([make_run(9)], 1040)
+    store.records.merge([make_record(7, end=None), make_record(8, end=1030)], 1050)
+    waiting = store.runs.without_record(ended_since=1000)
+    assert [(item.run.key.job_id, item.ended_at) for item in waiting] == [(7, 1040), (9, None)]
+    assert [item.run.key.job_id for item in store.runs.without_record(ended_since=1041)] == [9]
+
+
+def test_a_run_whose_start_was_set_anew_waits_once(store: Store) -> None:
+    """slurmctld dates a run from when its nodes are ready: the same submission under a new
+    start, in the next listing, is the same run. A requeued one was submitted anew, or came
+    later."""
+    store.runs.record_seen([make_run(7, start=1000), make_run(8, start=1000)], 1010)
+    store.runs.record_seen([make_run(7, start=1030), make_run(8, start=1035, submit=1020)], 1040)
+    starts = [(item.run.key.job_id, item.run.key.start) for item in store.runs.without_record(1000)]
+    assert starts == [(8, 1000), (7, 1030), (8, 1035)]
 
 
 def test_start_zero_finds_the_run_on_nodes(store: Store) -> None:
