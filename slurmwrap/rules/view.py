@@ -26,12 +26,10 @@ _NOTES = {
     "en": {
         "observe": "only observed",
         "pending": "a warning is on its way",
-        "delivered": "warned",
     },
     "zh": {
         "observe": "仅观察",
         "pending": "警告正在送达",
-        "delivered": "已警告",
     },
 }
 _LINKS = {"en": "; ", "zh": "；"}
@@ -56,8 +54,8 @@ def describe(
     elif verdict.since is not None:
         if mode == "observe":
             notes.append(_NOTES[language]["observe"])
-        if warned:
-            notes.append(_NOTES[language]["pending" if warned_at is None else "delivered"])
+        if warned and warned_at is None:
+            notes.append(_NOTES[language]["pending"])
     cancel_at = None
     if mode == "enforce" and exemption is None:
         cancel_at = _cancel_moment(verdict, warned_at, grace_seconds)

@@ -93,7 +93,7 @@ def test_view_follows_the_ladder() -> None:
     assert early.text.startswith("idle for 40 min: gpu1:0 below 30 %")
     assert (early.warned_at, early.cancel_at) == (None, START + 120 * MINUTE)
     warned = judge_idle_run(100, rules, warned_at=90).view
-    assert warned.text.endswith("; warned")
+    assert warned.text.endswith("% of the time seen, up to 10.0 GiB of memory held")
     assert (warned.warned_at, warned.cancel_at) == (START + 90 * MINUTE, START + 120 * MINUTE)
     late = judge_idle_run(150, rules, warned_at=140).view
     assert late.cancel_at == START + 170 * MINUTE
