@@ -9,7 +9,7 @@ import msgspec
 from slurmwrap.api import BillAnswer, BillQuestion
 from slurmwrap.billing.period import parse_month
 from slurmwrap.billing.rating import rate
-from slurmwrap.errors import NotFoundError
+from slurmwrap.errors import NotFoundError, UsageError
 from slurmwrap.statements.json import encode_page
 from slurmwrapd.accounting import records_of_period
 from slurmwrapd.authority import Asker
@@ -23,10 +23,12 @@ def answer_bill(service: Service, asker: Asker, question: BillQuestion) -> BillA
     their record, or slurmctld's newest listing, knows of them.
 
     Raises:
-        UsageError: a month of another form than 2026-11.
+        UsageError: a month of another form than 2026-11, or a page before the first.
         NotFoundError: an account that slurmdbd does not know.
         PriceTieError: two prices of the same rank match a run.
     """
+    if question.offset < 0:
+        raise UsageError(f"a page begins at line 0 or later, not at {question.offset}")
     period = parse_month(question.month, ZoneInfo(service.config.billing.timezone))
     accounts = _accounts(service, question.account)
     records = (

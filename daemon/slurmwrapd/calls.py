@@ -42,7 +42,7 @@ def answer_call(service: Service, credential: Credential, request: Request) -> S
     question_type, _ = CALLS[request.call]
     try:
         question = msgspec.json.decode(request.arguments, type=question_type)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"{request.call}: {error}") from error
     if request.call == "push_readings":
         return take_readings(service, credential, question)  # type: ignore[arg-type]

@@ -133,5 +133,5 @@ async def _read_body(request: HttpRequest) -> bytes | None:
 def _open_request(credential: Credential) -> Request:
     try:
         return msgspec.json.decode(credential.payload, type=Request)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"the message is no request: {error}") from error

@@ -13,7 +13,7 @@ from slurmwrap.clock import Clock, SystemClock
 from slurmwrap.config import Config
 from slurmwrap.config.price_file import read_price_file
 from slurmwrap.config.rules_file import load_rules
-from slurmwrap.errors import SlurmwrapError
+from slurmwrap.errors import SlurmUnavailableError, SlurmwrapError
 from slurmwrap.rules.ruleset import RuleSet
 from slurmwrap.slurm.accounting import AccountingRecords
 from slurmwrap.slurm.associations import Associations, read_associations
@@ -43,7 +43,9 @@ class Service:
     started_at: int
     succeeded: set[str] = field(default_factory=set)
     """Tasks that have succeeded since the start."""
-    _associations: tuple[int, Associations] | None = None
+    _associations: Associations | None = None
+    _associations_error: SlurmwrapError | None = None
+    _associations_due_at: int = 0
     _associations_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -84,24 +86,32 @@ class Service:
     def associations(self) -> Associations:
         """slurmdbd's users and accounts, at most a minute old; older ones if it is away.
 
+        One thread at a time asks slurmdbd, which can take as long as ``slurm.command_timeout``;
+        the others get what is known, at once.
+
         Raises:
             SlurmwrapError: slurmdbd has not answered once yet.
         """
-        with self._associations_lock:
-            now = self.clock.now()
-            if self._associations and now - self._associations[0] < _ASSOCIATIONS_AGE_SECONDS:
-                return self._associations[1]
+        is_due = self.clock.now() >= self._associations_due_at
+        if is_due and self._associations_lock.acquire(blocking=False):
             try:
-                self._associations = (now, read_associations(self.commands))
-            except SlurmwrapError as error:
-                if self._associations is None:
-                    raise
-                log.warning(
-                    "keeping associations of %d s ago: %s", now - self._associations[0], error
-                )
-                # Asked again after a while, not at every request.
-                self._associations = (now, self._associations[1])
-            return self._associations[1]
+                self._read_associations()
+            finally:
+                self._associations_lock.release()
+        if self._associations is not None:
+            return self._associations
+        raise self._associations_error or SlurmUnavailableError(
+            "slurmdbd has not told its users and accounts yet", hint="try again in a moment"
+        )
+
+    def _read_associations(self) -> None:
+        try:
+            self._associations = read_associations(self.commands)
+        except SlurmwrapError as error:
+            log.warning("slurmdbd's users and accounts can't be read: %s", error)
+            self._associations_error = error
+        # After a failure it is asked again after a while, not at every request.
+        self._associations_due_at = self.clock.now() + _ASSOCIATIONS_AGE_SECONDS
 
 
 def load_prices(config: Config) -> PriceBook | None:

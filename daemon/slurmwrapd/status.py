@@ -21,6 +21,7 @@ _SLOTS = 40
 _PLOT_SECONDS = 2 * 3600
 _LONGEST_LOOK_SECONDS = 86400
 _NEWEST_METRICS = 20
+_LONGEST_MEMORY_SECONDS = 10 * 366 * 86400
 _JOB = re.compile(r"(\d{1,10})(?:_(\d{1,10}))?")
 
 
@@ -30,6 +31,7 @@ def answer_status(service: Service, asker: Asker, question: StatusQuestion) -> S
     Raises:
         NotFoundError: no such job is known, or it is somebody else's: both look alike.
         NotPermittedError: another user's jobs were asked for.
+        UsageError: no job's number, or a time that can't be.
     """
     now = service.clock.now()
     if question.job:
@@ -41,6 +43,11 @@ def answer_status(service: Service, asker: Asker, question: StatusQuestion) -> S
         raise NotPermittedError(
             f"the jobs of {question.user!r} are not yours to list",
             hint="administrators may list them; coordinators may ask for single jobs",
+        )
+    if not 0 <= question.ended_within_seconds <= _LONGEST_MEMORY_SECONDS:
+        raise UsageError(
+            f"jobs that ended within {question.ended_within_seconds} s can't be listed:"
+            f" 0 to {_LONGEST_MEMORY_SECONDS} are expected"
         )
     runs = service.store.runs.recent(
         user=question.user or asker.user,

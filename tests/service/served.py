@@ -130,7 +130,7 @@ class Served:
         daemon = DaemonSettings(**{"url": self.url, "user": name, **changes})
         return Client(Config(daemon=daemon, munge=self.service.config.munge))
 
-    def ask(self, user: str | int, call: str, **arguments: Any) -> Any:
+    def ask(self, user: str | int, call: str, /, **arguments: Any) -> Any:
         """What a user is answered, as plain values; the daemon's error is raised."""
         return self.ask_raw(user, call, msgspec.json.encode(arguments))
 

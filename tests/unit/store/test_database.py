@@ -162,7 +162,7 @@ def test_a_commit_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     """A disk that is full at the end of a transaction: undone, and the next one begins."""
     database = StoreDatabase.open(tmp_path / "new.db")
     insert = "INSERT INTO suspension (run_id, started_at) VALUES (77, 1)"
-    with pytest.raises(sqlite3.IntegrityError), database.writing() as connection:
+    with pytest.raises(sqlite3.IntegrityError), database.writing() as connection:  # noqa: PT012
         # Seen only when it is committed, as a full disk can be.
         connection.execute("PRAGMA defer_foreign_keys = ON")
         connection.execute(insert)

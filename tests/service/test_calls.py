@@ -1,0 +1,237 @@
+"""Who may ask what: every call by owner, stranger, coordinators, operators, and nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from served import (
+    ADMINISTRATOR,
+    AGENT,
+    CHIEF,
+    COORDINATOR,
+    OPERATOR,
+    OTHER,
+    OWNER,
+    PATIENCE,
+    Served,
+    uid_of,
+)
+
+from slurmwrap.api import CALLS
+from slurmwrap.errors import (
+    NotFoundError,
+    NotPermittedError,
+    SlurmUnavailableError,
+    SlurmwrapError,
+    UnknownNameError,
+    UsageError,
+)
+from slurmwrap.model import AccountingRecord, Card, CardAllocation, JobRun, RunKey
+
+ACCOUNTS = "root|\nlab|proxy\nvision|news\nnlp|\n"
+ASSOCIATIONS = (
+    "root||\nlab|root|\nvision|lab|\nnlp|lab|\nvision||games\nnlp||mail\nlab||proxy\nvision||news\n"
+)
+USERS = "games|None\nmail|None\nnews|None\nproxy|None\nbackup|Operator\nlist|Administrator\n"
+NOBODY_UID = 54321
+
+
+def make_run(job_id: int = 7, user: str = OWNER, **changes: Any) -> JobRun:
+    now = int(time.time())
+    values: dict[str, Any] = {
+        "key": RunKey(cluster="c", job_id=job_id, start=now - 600),
+        "state": "RUNNING",
+        "user": user,
+        "uid": uid_of(user),
+        "account": "vision",
+        "partition": "gpu",
+        "qos": "normal",
+        "name": "train",
+        "comment": "",
+        "reservation": "",
+        "submit": now - 700,
+        "time_limit_seconds": 3600,
+        "nodes": ("gpu1",),
+        "cards": (CardAllocation(card=Card("gpu1", 0), gpu_type="a100"),),
+        **changes,
+    }
+    return JobRun(**values)
+
+
+def make_record(job_id: int, user: str, account: str) -> AccountingRecord:
+    now = int(time.time())
+    return AccountingRecord(
+        cluster="c",
+        job_id=job_id,
+        user=user,
+        account=account,
+        partition="gpu",
+        qos="normal",
+        state="COMPLETED",
+        submit=now - 100,
+        start=now - 90,
+        end=now - 10,
+        elapsed_seconds=80,
+        cards={"a100": 1},
+    )
+
+
+@pytest.fixture
+def peopled(served: Served) -> Served:
+    """A service with a tree of accounts, a running job of OWNER and some records."""
+    served.slurm.answer("users", USERS)
+    served.slurm.answer("accounts", ACCOUNTS)
+    served.slurm.answer("associations", ASSOCIATIONS)
+    served.service.store.runs.record_seen([make_run()], int(time.time()))
+    served.service.store.records.merge(
+        [make_record(21, OWNER, "vision"), make_record(22, OTHER, "nlp")], int(time.time())
+    )
+    return served
+
+
+@pytest.mark.parametrize("user", [OWNER, COORDINATOR, CHIEF, OPERATOR, ADMINISTRATOR])
+def test_a_job_is_seen_by_those_whose_it_is(peopled: Served, user: str) -> None:
+    """Owner, coordinator of the account, of the account above, operator, administrator."""
+    answer = peopled.ask(user, "job_status", job="7")
+    assert [job["user"] for job in answer["jobs"]] == [OWNER]
+
+
+@pytest.mark.parametrize("job", ["7", "8", "4294967295"])
+def test_a_strangers_job_is_as_unknown_as_none(peopled: Served, job: str) -> None:
+    """A job that is somebody else's and one that does not exist get the same words."""
+    with pytest.raises(NotFoundError) as caught:
+        peopled.ask(OTHER, "job_status", job=job)
+    assert caught.value.message == f"no job {job} of yours is known"
+
+
+@pytest.mark.parametrize("whose", [OWNER, "no-such-user"])
+def test_listing_others_is_for_administrators(peopled: Served, whose: str) -> None:
+    """Whether the user exists or not: only administrators may list another's jobs."""
+    for user in (OTHER, COORDINATOR, CHIEF):
+        with pytest.raises(NotPermittedError):
+            peopled.ask(user, "job_status", user=whose)
+    for user in (OPERATOR, ADMINISTRATOR):
+        expected = ["7"] if whose == OWNER else []
+        answer = peopled.ask(user, "job_status", user=whose)
+        assert [job["action_id"] for job in answer["jobs"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        (OWNER, {OWNER}),
+        (OTHER, {OTHER}),
+        (COORDINATOR, {OWNER}),
+        (CHIEF, {OWNER, OTHER}),
+        (OPERATOR, {OWNER, OTHER}),
+        (ADMINISTRATOR, {OWNER, OTHER}),
+        (AGENT, set()),
+    ],
+)
+def test_a_bill_holds_only_what_the_asker_may_see(
+    peopled: Served, user: str, expected: set[str]
+) -> None:
+    """Lines and totals are those of the asker's reach, whatever filters are asked for."""
+    month = time.strftime("%Y-%m", time.gmtime(time.time() + 8 * 3600 - 90))
+    filters: list[dict[str, str]] = [{}, {"account": "lab"}, {"user": OWNER}, {"user": OTHER}]
+    for chosen in filters:
+        statement = peopled.ask(user, "bill", month=month, **chosen)["statement"]
+        lines = statement["lines"] + statement["unpriced"]
+        seen = {line["user"] for line in lines}
+        wanted = expected & {chosen["user"]} if "user" in chosen else expected
+        assert seen == wanted, chosen
+        assert statement["totals"]["card_seconds"] == sum(line["card_seconds"] for line in lines)
+
+
+def test_health_details_are_for_administrators(peopled: Served) -> None:
+    """Errors can name users and targets: everybody else sees what is well and what is not."""
+    assert any(check["detail"] for check in peopled.ask(OPERATOR, "health")["checks"])
+    assert not any(check["detail"] for check in peopled.ask(OWNER, "health")["checks"])
+
+
+def test_a_uid_without_a_name_is_nobody(peopled: Served) -> None:
+    """Every call of a uid that this host does not know is refused."""
+    for call in CALLS:
+        arguments: dict[str, Any] = {"month": "2026-11"} if call == "bill" else {}
+        if call == "push_readings":
+            arguments = {"node": "gpu1", "readings": []}
+        if call == "push_run_events":
+            arguments = {"run": {"cluster": "c", "job_id": 7, "start": 0}}
+        with pytest.raises(NotPermittedError, match=f"uid {NOBODY_UID}"):
+            peopled.ask(NOBODY_UID, call, **arguments)
+
+
+def test_readings_are_for_agents_and_events_for_owners(peopled: Served) -> None:
+    """Not even administrators push readings or speak for somebody's job."""
+    for user in (OWNER, COORDINATOR, ADMINISTRATOR, "root"):
+        with pytest.raises(NotPermittedError):
+            peopled.ask(user, "push_readings", node="gpu1", readings=[])
+    run = {"cluster": "c", "job_id": 7, "start": 0}
+    for user in (OTHER, COORDINATOR, ADMINISTRATOR, "root"):
+        with pytest.raises(NotFoundError):
+            peopled.ask(user, "push_run_events", run=run)
+    peopled.ask(OWNER, "push_run_events", run=run)
+
+
+def test_without_slurmdbd_nobody_is_privileged(peopled: Served) -> None:
+    """slurmdbd has never answered: owners are served, nobody is an administrator."""
+    peopled.slurm.fail("sacctmgr")
+    assert peopled.ask(OWNER, "job_status", job="7")["jobs"]
+    for user in (COORDINATOR, CHIEF, OPERATOR, ADMINISTRATOR):
+        with pytest.raises(NotFoundError):
+            peopled.ask(user, "job_status", job="7")
+    with pytest.raises(SlurmUnavailableError):
+        peopled.ask(OWNER, "budgets")
+    assert peopled.slurm.asked("sacctmgr") == 1, "asked once, not at every request"
+
+
+def test_a_slurmdbd_that_hangs_holds_up_one_request_at_most(peopled: Served) -> None:
+    """While one thread waits for sacctmgr the others are answered at once."""
+    peopled.slurm.hang("sacctmgr")
+
+    first = threading.Thread(target=peopled.ask, args=(OTHER, "job_status"))
+    first.start()
+    deadline = time.monotonic() + PATIENCE
+    while not peopled.slurm.asked("sacctmgr"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    started = time.monotonic()
+    for _ in range(5):
+        assert peopled.ask(OWNER, "job_status", job="7")["jobs"]
+    assert time.monotonic() - started < 2.0
+    first.join(PATIENCE)
+
+
+def test_unknown_calls_and_shapes_are_refused(peopled: Served) -> None:
+    """No such call; fields of another type; a job that is none: our errors, no traceback."""
+    with pytest.raises(UnknownNameError, match=r"unknown call .bil. .did you mean .bill."):
+        peopled.ask(OWNER, "bil")
+    for call, arguments in [
+        ("bill", b"{}"),
+        ("bill", b'{"month": 3}'),
+        ("bill", b'{"month": "2026-13"}'),
+        ("bill", b'{"month": "0000-01"}'),
+        ("bill", b'{"month": "2026-11", "offset": -1}'),
+        ("bill", b'{"month": "2026-11", "offset": "1"}'),
+        ("job_status", b"[]"),
+        ("job_status", b"null"),
+        ("job_status", b'{"job": "7;8"}'),
+        ("job_status", b'{"job": "99999999999999999999"}'),
+        ("job_status", b'{"ended_within_seconds": -5}'),
+        ("job_status", b'{"ended_within_seconds": 18446744073709551615}'),
+        ("job_status", b'{"ended_within_seconds": 1e400}'),
+        ("budgets", b"[" * 100_000 + b"]" * 100_000),
+        ("health", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    ]:
+        with pytest.raises(UsageError):
+            peopled.ask_raw(OWNER, call, arguments)
+    assert peopled.ask_raw(OWNER, "job_status", b'{"job": "7", "new_field": 1}')["jobs"]
+
+
+def test_an_account_that_nobody_knows_is_named(peopled: Served) -> None:
+    """A mistyped account is no empty bill."""
+    with pytest.raises(SlurmwrapError, match="no account 'visoin'"):
+        peopled.ask(OWNER, "bill", month="2026-11", account="visoin")
