@@ -112,12 +112,14 @@ def command(
 
 
 def _become_task(words: tuple[str, ...], identity: JobIdentity, launcher: str) -> int:
-    from slurmwrap.runtime.launch import torchrun_task
+    from slurmwrap.runtime.launch import set_threads, torchrun_task
     from slurmwrap.runtime.node_staging import become_task
     from slurmwrap.runtime.processes import start_failure
 
-    is_torchrun = launcher == "torchrun"
-    argv = torchrun_task(identity.cards_on_node, words) if is_torchrun else list(words)
+    argv = list(words)
+    if launcher == "torchrun":
+        argv = torchrun_task(identity.cards_on_node, identity.task_rank, words)
+        set_threads(os.environ, argv)
     try:
         become_task(argv, identity.node)
     except OSError as error:
@@ -134,6 +136,7 @@ def _supervise(
     context: click.Context,
 ) -> int:
     from slurmwrap.clock import SystemClock
+    from slurmwrap.runtime.launch import first_failure
     from slurmwrap.runtime.slurm_questions import ask_node_names
     from slurmwrap.runtime.supervisor import Supervisor
 
@@ -154,7 +157,10 @@ def _supervise(
         clock=SystemClock(),
         talk=say,
     )
-    return supervisor.run()
+    status = supervisor.run()
+    if launcher == "torchrun" and not supervisor.was_asked_to_end:
+        return first_failure(status)
+    return status
 
 
 def _start_as_typed(

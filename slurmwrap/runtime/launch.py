@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from slurmwrap.errors import LaunchError
 
@@ -95,7 +97,10 @@ def torchrun_step(
     ]
     meeting = [
         f"--nnodes={nodes}",
-        "--rdzv-backend=c10d",
+        # The nodes of a job don't change. With c10d, torchrun gives rank 0 to any of them, calls
+        # it what its own host name resolves to (localhost, on many), and on a failure every other
+        # node prints a trace of its own about the lost meeting.
+        "--rdzv-backend=static",
         f"--rdzv-endpoint={address}:{port}",
         f"--rdzv-id={job_id}",
         *launcher_arguments,
@@ -106,13 +111,37 @@ def torchrun_step(
     return [*step, *task, *meeting, *kind, *command]
 
 
-def torchrun_task(cards_on_node: int | None, words: Sequence[str]) -> list[str]:
+def torchrun_task(cards_on_node: int | None, node_rank: int, words: Sequence[str]) -> list[str]:
     """torchrun on one node: one process per card that the step has there, else one.
 
     Nodes of a job may have different numbers of cards. A number among the user's own arguments
     comes later and wins.
     """
-    return ["torchrun", f"--nproc-per-node={cards_on_node or 1}", *words]
+    own = [f"--nproc-per-node={cards_on_node or 1}", f"--node-rank={node_rank}"]
+    return ["torchrun", *own, *words]
+
+
+def set_threads(environment: MutableMapping[str, str], argv: Sequence[str]) -> None:
+    """Say what torchrun would say, so that it need not explain it in five lines on every node.
+
+    It gives every process one thread where there are several processes and nobody has chosen.
+    """
+    processes = ""
+    for word in itertools.takewhile(lambda word: word.startswith("-"), argv[1:]):
+        option, _, value = word.partition("=")
+        if option in ("--nproc-per-node", "--nproc_per_node"):
+            processes = value
+    if processes != "1":
+        environment.setdefault("OMP_NUM_THREADS", "1")
+
+
+def first_failure(status: int) -> int:
+    """What a torchrun step that ended with this status failed of.
+
+    When one node's torchrun fails, srun ends the others with SIGTERM and exits with the highest
+    status of all, which is that of those. torchrun's own is 1, whatever its processes had.
+    """
+    return 1 if status in (signal.SIGTERM, 128 + signal.SIGTERM) else status
 
 
 def find_master_address(node: str, ask_address: Callable[[str], str | None]) -> str:

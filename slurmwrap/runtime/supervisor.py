@@ -112,6 +112,11 @@ class Supervisor:
         self._here = {identity.node: ""}
         """The command itself is of this node; only staging happens on all."""
 
+    @property
+    def was_asked_to_end(self) -> bool:
+        """Whether a signal told us to end, rather than the command ending by itself."""
+        return self._stop_signal is not None
+
     def run(self) -> int:
         """The command's exit status, 128+n when signal n ended it.
 

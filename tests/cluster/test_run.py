@@ -203,8 +203,8 @@ def test_torchrun_is_started_once_per_node(
     called = sorted(line for line in log.splitlines() if " called: " in line)
     assert [line.split()[0] for line in called] == ["gpu1", "gpu2"]
     words = [line.split(" called: ")[1].split(" with ")[0] for line in called]
-    assert words[0] == words[1]
-    assert words[0].startswith("--nproc-per-node=2 --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=")
+    assert words[0].startswith("--nproc-per-node=2 --node-rank=0 --nnodes=2 --rdzv-backend=static ")
+    assert words[0].replace("--node-rank=0", "--node-rank=1") == words[1]
     assert words[0].endswith(f" --rdzv-id={job} --max-restarts=1 train.py --lr 1e-3")
     assert "localhost" not in words[0]
     assert f"with {testbed.root}/nodes/gpu2/nvme" in called[1]

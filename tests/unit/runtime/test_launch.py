@@ -10,6 +10,8 @@ from slurmwrap.errors import LaunchError
 from slurmwrap.runtime.launch import (
     choose_port,
     find_master_address,
+    first_failure,
+    set_threads,
     step_environment,
     torchrun_step,
     torchrun_task,
@@ -26,16 +28,21 @@ def torchrun_words(command: tuple[str, ...]) -> list[str]:
         launcher_arguments=("--max-restarts=2",),
         command=command,
     )
-    return torchrun_task(4, step[step.index("--") + 1 :])
+    return torchrun_task(4, 1, step[step.index("--") + 1 :])
 
 
 def test_torchrun_meets_at_the_first_node() -> None:
-    """One torchrun per node, one process per card, our port and job id, arguments as typed."""
+    """One torchrun per node, one process per card, our port and job id, arguments as typed.
+
+    The node's rank is Slurm's: torchrun's own choice gave rank 0 to any node, and its metrics went
+    into a file there that nobody read.
+    """
     assert torchrun_words(("train.py", "--name", "a b\n'c'")) == [
         "torchrun",
         "--nproc-per-node=4",
+        "--node-rank=1",
         "--nnodes=2",
-        "--rdzv-backend=c10d",
+        "--rdzv-backend=static",
         "--rdzv-endpoint=gpu1:12345",
         "--rdzv-id=7",
         "--max-restarts=2",
@@ -57,7 +64,7 @@ def test_torchrun_starts_modules_and_programs_too(
     command: tuple[str, ...], words: list[str]
 ) -> None:
     """torchrun takes its first word for a Python file; programs need --no-python."""
-    assert torchrun_words(command)[7:] == words
+    assert torchrun_words(command)[8:] == words
 
 
 def test_ports_of_jobs_differ_and_are_free() -> None:
@@ -97,3 +104,30 @@ def test_options_about_tasks_do_not_reach_our_steps() -> None:
         "SLURM_JOB_ID": "7",
         "HOME": "/home/alice",
     }
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "threads"),
+    [
+        ({}, ["--nproc-per-node=4", "--nnodes=2", "train.py"], "1"),
+        ({}, ["--nproc-per-node=1", "--nnodes=2", "train.py"], None),
+        ({}, ["--nproc-per-node=1", "--nproc_per_node=2", "train.py"], "1"),
+        ({}, ["--nproc-per-node=1", "train.py", "--nproc-per-node=2"], None),
+        ({"OMP_NUM_THREADS": "8"}, ["--nproc-per-node=4", "train.py"], "8"),
+    ],
+)
+def test_threads_are_torchruns_own_without_its_banner(
+    variables: dict[str, str], words: list[str], threads: str | None
+) -> None:
+    """torchrun sets one thread per process where nobody chose, with five lines on every node."""
+    environment = dict(variables)
+    set_threads(environment, ["torchrun", *words])
+    assert environment.get("OMP_NUM_THREADS") == threads
+
+
+@pytest.mark.parametrize(
+    ("status", "meant"), [(0, 0), (1, 1), (15, 1), (143, 1), (9, 9), (127, 127)]
+)
+def test_failure_is_torchruns_not_that_of_those_ended_with_it(status: int, meant: int) -> None:
+    """S13: srun ends the other nodes' torchruns with SIGTERM and then gives that, the highest."""
+    assert first_failure(status) == meant
