@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from slurmwrap.config import Config
+from slurmwrap.display import one_line
 from slurmwrap.errors import (
     DaemonUnavailableError,
     MungeError,
@@ -26,7 +27,11 @@ from slurmwrap.munge import Munge
 
 CALL_PATH = "/v1/call"
 MAX_MESSAGE_BYTES = 512 * 1024
+MAX_CREDENTIAL_BYTES = MAX_MESSAGE_BYTES * 4 // 3 + 4096
+"""base64 of the sealed message; MUNGE adds less than a kilobyte of its own."""
 CREDENTIAL_LIFETIME_SECONDS = 60
+# A whole message as the result within an answer.
+_MAX_ANSWER_BYTES = (MAX_MESSAGE_BYTES + 4096) * 4 // 3 + 4096
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -36,6 +41,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """One of the names in CALLS."""
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
     """JSON of the call's message type."""
+    nonce: str = ""
+    """Made up by the asker for this request alone."""
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -53,6 +60,8 @@ class Response(Struct, frozen=True, kw_only=True):
     result: msgspec.Raw = msgspec.Raw(b"{}")
     """JSON of the call's answer type. No optional: msgspec reads ``Raw | None`` as null only."""
     failure: Failure | None = None
+    nonce: str = ""
+    """The request's: MUNGE alone does not say which of a user's questions was answered."""
 
 
 class Readings(Struct, frozen=True, kw_only=True):
@@ -264,7 +273,8 @@ class Client:
             SlurmwrapError: what the daemon says went wrong, in its own kind.
         """
         arguments = msgspec.Raw(msgspec.json.encode(question))
-        message = msgspec.json.encode(Request(call=name, arguments=arguments))
+        nonce = os.urandom(16).hex()
+        message = msgspec.json.encode(Request(call=name, arguments=arguments, nonce=nonce))
         if len(message) > MAX_MESSAGE_BYTES:
             raise DaemonUnavailableError(
                 f"a {name} message of {len(message)} bytes is over the limit of {MAX_MESSAGE_BYTES}"
@@ -274,7 +284,7 @@ class Client:
             reader_uid=self._daemon_uid(),
             lifetime_seconds=CREDENTIAL_LIFETIME_SECONDS,
         )
-        return self._open(name, self._post(credential), answer_type)
+        return self._open(name, nonce, self._post(credential), answer_type)
 
     def _daemon_uid(self) -> int:
         try:
@@ -294,21 +304,34 @@ class Client:
                 retries=urllib3.Retry(connect=1, read=0, redirect=0),
             )
         try:
-            response = self._pool.request("POST", self._url, body=credential.encode("ascii"))
+            response = self._pool.request(
+                "POST", self._url, body=credential.encode("ascii"), preload_content=False
+            )
+            # Whoever answers: never more is kept than an answer can have.
+            data = response.read(_MAX_ANSWER_BYTES + 1)
+            if len(data) <= _MAX_ANSWER_BYTES:
+                response.release_conn()
+            else:
+                response.close()
         except urllib3.exceptions.HTTPError as error:
             raise DaemonUnavailableError(
                 f"slurmwrapd does not answer at {self._url}: {_innermost(error)}",
                 hint="an administrator starts it with `systemctl start slurmwrapd`",
             ) from error
         if response.status != 200:
-            detail = response.data[:200].decode(errors="replace").strip()
+            detail = one_line(data.decode(errors="replace").strip(), width=200)
             raise DaemonUnavailableError(
                 f"slurmwrapd at {self._url} refused the request: HTTP {response.status} {detail}"
             )
-        text: str = response.data.decode("ascii", errors="replace")
+        if len(data) > _MAX_ANSWER_BYTES:
+            raise DaemonUnavailableError(
+                f"the answer from {self._url} is longer than any of slurmwrapd's",
+                hint="is another program listening on that port?",
+            )
+        text: str = data.decode("ascii", errors="replace")
         return text
 
-    def _open(self, name: str, text: str, answer_type: type[Answer]) -> Answer:
+    def _open(self, name: str, nonce: str, text: str, answer_type: type[Answer]) -> Answer:
         try:
             credential = self._munge.decode(text)
         except MungeError as error:
@@ -323,6 +346,11 @@ class Client:
             )
         try:
             response = msgspec.json.decode(credential.payload, type=Response)
+            if response.nonce != nonce:
+                raise DaemonUnavailableError(
+                    f"the answer from {self._url} belongs to another request than this {name}",
+                    hint="did something between here and slurmwrapd send an older answer again?",
+                )
             if response.failure is not None:
                 raise rebuild_error(response.failure)
             return msgspec.json.decode(response.result, type=answer_type)

@@ -22,7 +22,11 @@ _OPT_ENCODE_TIME = 6
 _OPT_DECODE_TIME = 7
 _OPT_SOCKET = 8
 _OPT_UID_RESTRICTION = 9
+_ANY_UID = 2**32 - 1
 
+NO_MEMORY = 5
+SOCKET_FAILED = 6
+TIMED_OUT = 7
 EXPIRED = 15
 REWOUND = 16
 REPLAYED = 17
@@ -40,6 +44,8 @@ class Credential:
     """IPv4 address of the host that encoded it."""
     encoded_at: int
     decoded_at: int
+    reader_uid: int | None = None
+    """The only uid that can decode it; None: anybody can."""
 
 
 class Munge:
@@ -106,6 +112,7 @@ class Munge:
                 address=str(ipaddress.IPv4Address(bytes(address))),
                 encoded_at=_get_time(library, context, _OPT_ENCODE_TIME),
                 decoded_at=_get_time(library, context, _OPT_DECODE_TIME),
+                reader_uid=_get_reader(library, context),
             )
         finally:
             library.munge_ctx_destroy(context)
@@ -164,6 +171,12 @@ def _get_time(library: Any, context: Any, option: int) -> int:
     value = ctypes.c_long()
     library.munge_ctx_get(context, option, ctypes.byref(value))
     return value.value
+
+
+def _get_reader(library: Any, context: Any) -> int | None:
+    value = ctypes.c_uint32(_ANY_UID)
+    library.munge_ctx_get(context, _OPT_UID_RESTRICTION, ctypes.byref(value))
+    return None if value.value == _ANY_UID else value.value
 
 
 def _error(library: Any, context: Any, code: int, verb: str) -> MungeError:

@@ -59,6 +59,14 @@ def user_name(uid: int) -> str:
         raise NotPermittedError(f"uid {uid} is no user of this host") from None
 
 
+def is_agent(config: Config, credential: Credential) -> bool:
+    """Whether the credential is of a user that agents run as."""
+    try:
+        return user_name(credential.uid) in config.agents.users
+    except NotPermittedError:
+        return False
+
+
 def check_agent(config: Config, credential: Credential, node: str) -> None:
     """That a credential comes from an agent of this node.
 

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import Counter
+from collections.abc import Hashable
 
 import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from slurmwrap.api import CALL_PATH, MAX_MESSAGE_BYTES, Request, describe_failure
+from slurmwrap.api import (
+    CALL_PATH,
+    MAX_CREDENTIAL_BYTES,
+    MAX_MESSAGE_BYTES,
+    Request,
+    describe_failure,
+)
 from slurmwrap.api import Response as Answer
+from slurmwrap.display import one_line
 from slurmwrap.errors import MungeError, SlurmwrapError, UsageError
-from slurmwrap.munge import Credential, Munge
+from slurmwrap.munge import (
+    EXPIRED,
+    NO_MEMORY,
+    NOT_AUTHORISED,
+    REPLAYED,
+    REWOUND,
+    SOCKET_FAILED,
+    TIMED_OUT,
+    Credential,
+    Munge,
+)
+from slurmwrapd.authority import is_agent
+from slurmwrapd.bounds import Allowance
 from slurmwrapd.calls import answer_call
 from slurmwrapd.health import assess_health, without_details
 from slurmwrapd.metrics import render_metrics
@@ -25,9 +45,23 @@ from slurmwrapd.service import Service
 
 log = logging.getLogger("slurmwrapd")
 
-# A credential is base64 of the sealed message; MUNGE adds less than a kilobyte of its own.
-_MAX_BODY_BYTES = MAX_MESSAGE_BYTES * 4 // 3 + 4096
-_MAX_REQUESTS_PER_ADDRESS = 64
+_MAX_REQUESTS_PER_ADDRESS = 32
+# Of one user, or of one node's agent. Two thousand jobs that report every 30 s send 67 a second.
+_PER_SECOND = 100
+_BURST = 1000
+# What a question takes of that more than a report: its answer is looked up and computed.
+_COSTS = {"job_status": 9, "budgets": 9, "health": 9, "bill": 19}
+
+_CAUSES: dict[int | None, tuple[str, int]] = {
+    SOCKET_FAILED: ("munge_away", 503),
+    TIMED_OUT: ("munge_away", 503),
+    NO_MEMORY: ("munge_away", 503),
+    EXPIRED: ("expired", 401),
+    REWOUND: ("rewound", 401),
+    REPLAYED: ("replayed", 401),
+    NOT_AUTHORISED: ("not_for_us", 401),
+}
+"""Why MUNGE did not open a credential: the counter in /metrics, and the HTTP status."""
 
 
 def make_application(service: Service) -> Starlette:
@@ -40,9 +74,7 @@ def make_application(service: Service) -> Starlette:
         return JSONResponse(shown, status_code=200 if health.ready else 503)
 
     async def metrics(request: HttpRequest) -> Response:
-        body, content_type = await anyio.to_thread.run_sync(
-            render_metrics, service, endpoint.refused
-        )
+        body, content_type = await anyio.to_thread.run_sync(render_metrics, service)
         return Response(body, media_type=content_type)
 
     return Starlette(
@@ -61,9 +93,7 @@ class _CallEndpoint:
         self._service = service
         self._munge = Munge(service.config.munge.socket)
         self._busy: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self.refused: Counter[str] = Counter()
-        """Requests refused before a call was known, by cause."""
+        self._allowance = Allowance(per_second=_PER_SECOND, burst=_BURST)
 
     async def handle(self, request: HttpRequest) -> Response:
         address = request.client.host if request.client else ""
@@ -77,6 +107,9 @@ class _CallEndpoint:
                     "too_large", address, 413, f"a message has {MAX_MESSAGE_BYTES} bytes at most"
                 )
             return await anyio.to_thread.run_sync(self._answer, body, address)
+        except ClientDisconnect:
+            # Who hung up in the middle of a message hears no answer, and is no error of ours.
+            return Response(status_code=400)
         finally:
             self._busy[address] -= 1
             if not self._busy[address]:
@@ -87,18 +120,30 @@ class _CallEndpoint:
             credential = self._munge.decode(body.decode("ascii", errors="replace"))
         except MungeError as error:
             # Its payload was never seen: nothing can have been stored.
-            return self._refuse("munge", address, 401, str(error))
+            cause, status = _CAUSES.get(error.code, ("invalid", 401))
+            return self._refuse(cause, address, status, str(error))
+        if credential.reader_uid != os.getuid():
+            words = "the credential was not made for this service alone"
+            return self._refuse("unrestricted", address, 401, words)
+        sender = self._name_sender(credential)
+        if not self._allowance.take(sender):
+            return self._refuse_flood(credential, address)
         try:
-            message = msgspec.json.encode(self._respond(credential))
+            request = _open_request(credential)
+            if request and not self._allowance.take(sender, _COSTS.get(request.call, 0)):
+                return self._refuse_flood(credential, address)
+            message = msgspec.json.encode(self._respond(credential, request))
+            return PlainTextResponse(self._munge.encode(message, reader_uid=credential.uid))
         except Exception:
             # The asker gets an answer whatever our fault is; the log has the whole of it.
             log.exception("a request of uid %d failed", credential.uid)
             return PlainTextResponse("internal error; the service's log has it", status_code=500)
-        return PlainTextResponse(self._munge.encode(message, reader_uid=credential.uid))
 
-    def _respond(self, credential: Credential) -> Answer:
+    def _respond(self, credential: Credential, request: Request | None) -> Answer:
+        nonce = request.nonce if request else ""
         try:
-            request = _open_request(credential)
+            if request is None:
+                raise UsageError("the message is no request of slurmwrap's")
             result = answer_call(self._service, credential, request)
             encoded = msgspec.json.encode(result)
             if len(encoded) > MAX_MESSAGE_BYTES:
@@ -106,15 +151,25 @@ class _CallEndpoint:
                     f"the answer to {request.call} would be over {MAX_MESSAGE_BYTES} bytes",
                     hint="ask for less: one job, one account or a shorter time",
                 )
-            return Answer(result=msgspec.Raw(encoded))
+            return Answer(result=msgspec.Raw(encoded), nonce=nonce)
         except SlurmwrapError as error:
-            log.info("uid %d was refused: %s", credential.uid, error)
-            return Answer(failure=describe_failure(error))
+            self._service.refusals.note(
+                type(error).__name__, f"uid {credential.uid}", one_line(str(error), width=300)
+            )
+            return Answer(failure=describe_failure(error), nonce=nonce)
+
+    def _name_sender(self, credential: Credential) -> Hashable:
+        """Whose allowance a message counts against: agents of all nodes share one uid."""
+        if is_agent(self._service.config, credential):
+            return credential.uid, credential.address
+        return credential.uid
+
+    def _refuse_flood(self, credential: Credential, address: str) -> Response:
+        words = f"too many messages of uid {credential.uid}: try again in a while"
+        return self._refuse("rate", address, 429, words)
 
     def _refuse(self, cause: str, address: str, status: int, text: str) -> Response:
-        with self._lock:
-            self.refused[cause] += 1
-        log.warning("refused a request from %s: %s", address or os.devnull, text)
+        self._service.refusals.note(cause, address, text)
         return PlainTextResponse(text, status_code=status)
 
 
@@ -124,14 +179,15 @@ async def _read_body(request: HttpRequest) -> bytes | None:
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > _MAX_BODY_BYTES:
+        if size > MAX_CREDENTIAL_BYTES:
             return None
         parts.append(part)
     return b"".join(parts)
 
 
-def _open_request(credential: Credential) -> Request:
+def _open_request(credential: Credential) -> Request | None:
+    """The request in a credential; None: it holds none."""
     try:
         return msgspec.json.decode(credential.payload, type=Request)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"the message is no request: {error}") from error
+    except (msgspec.MsgspecError, RecursionError):
+        return None

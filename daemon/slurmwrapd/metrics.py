@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -12,7 +10,7 @@ from slurmwrapd.health import assess_health
 from slurmwrapd.service import Service
 
 
-def render_metrics(service: Service, refused: Counter[str]) -> tuple[bytes, str]:
+def render_metrics(service: Service) -> tuple[bytes, str]:
     """The exposition text and its content type."""
     registry = CollectorRegistry()
     health = assess_health(service)
@@ -44,15 +42,15 @@ def render_metrics(service: Service, refused: Counter[str]) -> tuple[bytes, str]
     )
     for row in service.store.readings.agents():
         heard.labels(row["node"]).set(row["last_message_at"])
-    registry.register(_Refused(refused))
+    registry.register(_Refused(service.refusals.counts()))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
 class _Refused(Collector):
-    """Requests refused before a call was known, by cause."""
+    """Requests and connections that were refused, by cause."""
 
-    def __init__(self, refused: Counter[str]) -> None:
-        self._refused = dict(refused)
+    def __init__(self, refused: dict[str, int]) -> None:
+        self._refused = refused
 
     def collect(self) -> list[CounterMetricFamily]:
         family = CounterMetricFamily(

@@ -10,9 +10,11 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -39,6 +41,7 @@ from slurmwrapd.collect import collect
 from slurmwrapd.health import task_intervals
 from slurmwrapd.http import make_application
 from slurmwrapd.outbox import deliver_owed
+from slurmwrapd.protocol import BoundedProtocol
 from slurmwrapd.service import Service
 from slurmwrapd.systemd import READY, STOPPING, WATCHDOG, notify
 from slurmwrapd.watch import watch
@@ -182,11 +185,17 @@ def make_server(service: Service) -> uvicorn.Server:
     """The HTTP server of a service; it is run with a listening socket."""
     settings = uvicorn.Config(
         make_application(service),
+        # One address can't hold all connections, and none is held without use.
+        http=partial(  # type: ignore[arg-type]
+            BoundedProtocol, refusals=service.refusals, held=Counter()
+        ),
+        ws="none",
         log_config=None,
         access_log=False,
         lifespan="off",
         limit_concurrency=1024,
-        timeout_keep_alive=65,
+        # Shorter than the interval of agents and jobs: thousands would stay connected.
+        timeout_keep_alive=5,
         timeout_graceful_shutdown=10,
         server_header=False,
     )

@@ -21,6 +21,7 @@ from slurmwrap.slurm.commands import SlurmCommands
 from slurmwrap.slurm.control import JobControl
 from slurmwrap.slurm.live import LiveJobs
 from slurmwrap.store import Store
+from slurmwrapd.bounds import Refusals
 
 log = logging.getLogger("slurmwrapd")
 
@@ -41,6 +42,7 @@ class Service:
     rules: RuleSet
     prices: PriceBook | None
     started_at: int
+    refusals: Refusals = field(default_factory=Refusals)
     succeeded: set[str] = field(default_factory=set)
     """Tasks that have succeeded since the start."""
     _associations: Associations | None = None

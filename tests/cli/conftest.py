@@ -80,9 +80,11 @@ def stand_in(munged: Path) -> Iterator[StandIn]:
             if not isinstance(answer, Struct | SlurmwrapError):
                 answer = answer(sink.questions[-1][1])
             if isinstance(answer, SlurmwrapError):
-                response = Response(failure=describe_failure(answer))
+                response = Response(failure=describe_failure(answer), nonce=request.nonce)
             else:
-                response = Response(result=msgspec.Raw(msgspec.json.encode(answer)))
+                response = Response(
+                    result=msgspec.Raw(msgspec.json.encode(answer)), nonce=request.nonce
+                )
             text = munge.encode(msgspec.json.encode(response), reader_uid=credential.uid).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(text)))

@@ -85,7 +85,7 @@ class FakeDaemon:
         with self._arrived:
             self.accepted.append(message)
             self._arrived.notify_all()
-        response = Response(result=msgspec.Raw(b"{}"))
+        response = Response(result=msgspec.Raw(b"{}"), nonce=request.nonce)
         return self.munge.encode(msgspec.json.encode(response), reader_uid=credential.uid)
 
     def wait(self, enough: Callable[[list[Readings]], bool], what: str) -> list[Readings]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from slurmwrap.commandline import loaded_settings
-from slurmwrap.errors import SlurmwrapError, UnhealthyError
+from slurmwrap.errors import ConfigError, SlurmwrapError, UnhealthyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slurmwrap.api import HealthCheck
-    from slurmwrap.config import Config
+    from slurmwrap.config import Config, LoadedConfig
 
 
 @click.command(name="check")
@@ -25,7 +25,7 @@ def command(context: click.Context, as_json: bool) -> None:
     """Check files, MUNGE, Slurm and the running service; exit 70 if anything is wrong."""
     import msgspec  # heavy
 
-    checks = run_checks(loaded_settings(context).config)
+    checks = run_checks(loaded_settings(context))
     if as_json:
         sys.stdout.write(msgspec.json.encode(checks).decode() + "\n")
     else:
@@ -38,17 +38,19 @@ def command(context: click.Context, as_json: bool) -> None:
         raise UnhealthyError(f"{len(wrong)} of {len(checks)} checks failed: {', '.join(wrong)}")
 
 
-def run_checks(config: Config) -> list[HealthCheck]:
+def run_checks(loaded: LoadedConfig) -> list[HealthCheck]:
     """Every check that can be made from here, the service's own view included."""
     from slurmwrap.api import Client, HealthAnswer, HealthCheck, Nothing
     from slurmwrap.clock import SystemClock
     from slurmwrap.slurm.checks import check_slurm
     from slurmwrap.slurm.commands import SlurmCommands
 
+    config = loaded.config
     checks = [
         _attempt("rules file", lambda: _check_rules(config)),
         _attempt("price file", lambda: _check_prices(config)),
-        _attempt("notify targets", lambda: _check_targets(config)),
+        _attempt("secrets", lambda: _check_secrets(loaded)),
+        _attempt("notify targets", lambda: _check_targets(loaded.file)),
         _attempt("munge", lambda: _check_munge(config)),
         *check_slurm(config, SlurmCommands(config.slurm), SystemClock()),
     ]
@@ -93,11 +95,38 @@ def _check_prices(config: Config) -> str:
     return f"{path}: {len(book.entries)} entries in {book.currency}"
 
 
-def _check_targets(config: Config) -> str:
+def _check_secrets(loaded: LoadedConfig) -> str:
+    """Whether a file that every user may read holds a password or token."""
+    from slurmwrap.config.secrets import holds_secret, is_readable_by_all
+    from slurmwrap.config.settings import setting_rows
+
+    if loaded.file is None:
+        return "no settings file is read"
+    if not is_readable_by_all(loaded.file):
+        return f"{loaded.file} is not readable by everybody"
+    found = [
+        row.name
+        for row in setting_rows()
+        if row.secret
+        and loaded.origins.get(row.name) == f"file {loaded.file}"
+        and any(holds_secret(url) for url in getattr(loaded.config.notify, row.key))
+    ]
+    if found:
+        raise ConfigError(
+            f"everybody can read {loaded.file}, and {', '.join(found)} may hold a password or"
+            " token in it",
+            hint=f"move those targets to {loaded.config.notify.secrets_file} (root:slurmwrap,"
+            " mode 0640), and change the passwords",
+        )
+    return f"{loaded.file} holds none"
+
+
+def _check_targets(settings_file: Path | None) -> str:
+    from slurmwrap.config import load_config
     from slurmwrap.notify.delivery import check_target, mask_url
     from slurmwrap.notify.targets import expand_targets
 
-    notify = config.notify
+    notify = load_config(settings_file, with_secrets=True).config.notify
     targets = expand_targets([*notify.user_urls, *notify.account_urls, *notify.admin_urls], "user")
     for target in targets:
         check_target(target)
