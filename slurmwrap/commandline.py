@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from slurmwrap.config import LoadedConfig
 
 
+SECRET_READERS = frozenset({"slurmwrapd serve"})
+"""Commands that read the secrets file: they send messages."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when called, so that --help stays light.
 
@@ -79,7 +83,8 @@ def loaded_settings(context: click.Context) -> LoadedConfig:
     """The settings in force for this call, with their origins."""
     from slurmwrap.config import load_config  # not every command needs settings
 
-    return load_config(context.find_root().obj)
+    with_secrets = context.command_path in SECRET_READERS
+    return load_config(context.find_root().obj, with_secrets=with_secrets)
 
 
 def run_command_line(command: click.Command, program: str) -> None:

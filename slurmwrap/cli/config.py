@@ -68,19 +68,23 @@ def _list(loaded: LoadedConfig, as_json: bool) -> None:
 def _rows(loaded: LoadedConfig) -> list[dict[str, Any]]:
     """Name, value and origin of every setting, in the order of the file."""
     from slurmwrap.config.settings import setting_rows
+    from slurmwrap.notify.delivery import mask_url
 
-    return [
-        {
-            "name": row.name,
-            "value": _plain(
-                getattr(getattr(loaded.config, row.section), row.key),
-                is_duration=row.form == "Duration",
-            ),
-            "origin": loaded.origins.get(row.name, "default"),
-        }
-        for row in setting_rows()
-        if row.section != "budget"
-    ]
+    rows = []
+    for row in setting_rows():
+        if row.section == "budget":
+            continue
+        value = getattr(getattr(loaded.config, row.section), row.key)
+        if row.secret:
+            value = [mask_url(url) for url in value]
+        rows.append(
+            {
+                "name": row.name,
+                "value": _plain(value, is_duration=row.form == "Duration"),
+                "origin": loaded.origins.get(row.name, "default"),
+            }
+        )
+    return rows
 
 
 def _plain(value: Any, *, is_duration: bool = False) -> Any:

@@ -7,9 +7,10 @@ where it came from.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, get_type_hints
 
 from slurmwrap.config.settings import (
@@ -18,7 +19,9 @@ from slurmwrap.config.settings import (
     Config,
     Duration,
     IndexLists,
+    NotifySettings,
     StringLists,
+    rows_of_table,
 )
 from slurmwrap.errors import ConfigError, UnknownNameError
 from slurmwrap.setting import declared_fields
@@ -37,8 +40,18 @@ class LoadedConfig(NamedTuple):
     """``section.key`` → ``default``, ``file PATH`` or ``environment NAME``."""
 
 
+class Layer(NamedTuple):
+    """One file that was read."""
+
+    file: str
+    document: Mapping[str, Any]
+
+
 def load_config(
-    path: Path | None = None, environment: Mapping[str, str] | None = None
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    with_secrets: bool = False,
 ) -> LoadedConfig:
     """The settings in force for this process.
 
@@ -46,34 +59,27 @@ def load_config(
         path: the file to read; else ``$SLURMWRAP_CONFIG``, else the site's file if there is
             one. A file that was asked for by name must exist.
         environment: variables to take overrides from; the process's own when None.
+        with_secrets: read the secrets file too, as the service does. What it says beats the file.
 
     Raises:
-        ConfigError: a file that can't be read, or a value of the wrong form.
+        ConfigError: a file that can't be read, or a value of the wrong form; secrets that
+            others can read.
         UnknownNameError: a section or key that is no setting.
     """
     variables = os.environ if environment is None else environment
     chosen = _choose_file(path, variables)
     document = read_toml(chosen) if chosen is not None else {}
-    origins: dict[str, str] = {}
-    where = f"file {chosen}"
     known_sections = [*SECTIONS, "budget"]
     for section in document:
         if section not in known_sections:
             raise UnknownNameError("section", section, known_sections, hint=f"in {chosen}")
-    sections: dict[str, Any] = {}
-    for section, settings_class in SECTIONS.items():
-        values = document.get(section, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"{chosen}: [{section}] must be a table")
-        origins.update({f"{section}.{key}": where for key in values})
-        overrides = _environment_values(section, settings_class, variables)
-        origins.update(
-            {f"{section}.{key}": f"environment {name}" for key, (name, _) in overrides.items()}
-        )
-        merged = {**values, **{key: value for key, (_, value) in overrides.items()}}
-        sections[section] = build_settings(
-            settings_class, section, merged, str(chosen or "environment")
-        )
+    layers = [Layer(str(chosen or "environment"), document)]
+    if with_secrets:
+        layers += _read_secrets(layers, variables)
+    origins: dict[str, str] = {}
+    sections = {
+        section: _build_section(section, layers, variables, origins) for section in SECTIONS
+    }
     blocks = document.get("budget", [])
     if not isinstance(blocks, list):
         raise ConfigError(f"{chosen}: budgets are written as [[budget]] blocks")
@@ -84,6 +90,28 @@ def load_config(
     if "billing.timezone" in origins:
         _check_zone(config.billing.timezone)
     return LoadedConfig(config=config, file=chosen, origins=origins)
+
+
+def _build_section(
+    section: str,
+    layers: Sequence[Layer],
+    variables: Mapping[str, str],
+    origins: dict[str, str],
+) -> Any:
+    """One table from the files and the environment, the later ones first; notes the origins."""
+    merged: dict[str, Any] = {}
+    found: dict[str, str] = {}
+    for layer in layers:
+        values = layer.document.get(section, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{layer.file}: [{section}] must be a table")
+        merged.update(values)
+        found.update(dict.fromkeys(values, f"file {layer.file}"))
+    for key, name in _environment_names(section, variables).items():
+        merged[key] = variables[name]
+        found[key] = f"environment {name}"
+    origins.update({f"{section}.{key}": origin for key, origin in found.items()})
+    return build_settings(SECTIONS[section], section, merged, layers[0].file, found)
 
 
 def _choose_file(path: Path | None, variables: Mapping[str, str]) -> Path | None:
@@ -105,32 +133,67 @@ def read_toml(
     Raises:
         ConfigError: it can't be read, or is not TOML in UTF-8.
     """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"can't read {what} {path}: {error.strerror}", hint=hint) from error
+    return parse_toml(content, path)
+
+
+def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
+    """The document in the content of a TOML file.
+
+    Raises:
+        ConfigError: it is not TOML in UTF-8.
+    """
     import tomllib  # without a file there is nothing to parse
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"can't read {what} {path}: {error.strerror}", hint=hint) from error
+        return tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
-def _environment_values(
-    section: str, settings_class: type[Any], variables: Mapping[str, str]
-) -> dict[str, tuple[str, str]]:
-    """Per key, the variable that overrides it and its text."""
-    found: dict[str, tuple[str, str]] = {}
-    for key in declared_fields(settings_class):
-        name = f"SLURMWRAP_{section}_{key}".upper()
-        if name in variables:
-            found[key] = (name, variables[name])
-    return found
+def _read_secrets(layers: Sequence[Layer], variables: Mapping[str, str]) -> list[Layer]:
+    """The secrets file as one more layer; nothing when the default one is not there."""
+    from slurmwrap.config.secrets import read_private_file  # the service alone
+
+    origins: dict[str, str] = {}
+    settings = _build_section("notify", layers, variables, origins)
+    path = Path(settings.secrets_file)
+    if "notify.secrets_file" not in origins and not path.exists():
+        return []
+    secrets = parse_toml(read_private_file(path), path)
+    allowed = [row.name for row in rows_of_table("notify", NotifySettings) if row.secret]
+    for section, values in secrets.items():
+        keys = values if isinstance(values, dict) else [""]
+        for key in keys:
+            if f"{section}.{key}" not in allowed:
+                name = f"{section}.{key}".rstrip(".")
+                raise UnknownNameError("secret", name, allowed, hint=f"in {path}")
+    return [Layer(str(path), secrets)]
+
+
+def _environment_names(section: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Per key, the variable that overrides it."""
+    names = {
+        key: f"SLURMWRAP_{section}_{key}".upper() for key in declared_fields(SECTIONS[section])
+    }
+    return {key: name for key, name in names.items() if name in variables}
 
 
 def build_settings(
-    settings_class: type[Any], section: str, values: Mapping[str, Any], where: str
+    settings_class: type[Any],
+    section: str,
+    values: Mapping[str, Any],
+    where: str,
+    origins: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """One table of a file as a record whose fields are declared with ``setting()``.
+
+    Args:
+        where: the file, for errors.
+        origins: per key, where its value was found if not there.
 
     Raises:
         ConfigError: a value of the wrong form, or one that does not fit the others.
@@ -141,21 +204,21 @@ def build_settings(
     hints = get_type_hints(settings_class) if values else {}
     parsed: dict[str, Any] = {}
     for key, value in values.items():
+        place = origins.get(key, where).removeprefix("file ")
+        name = f"{section}.{key}"
         if key not in known:
-            raise UnknownNameError(
-                "setting",
-                f"{section}.{key}",
-                [f"{section}.{name}" for name in known],
-                hint=f"in {where}",
-            )
+            names = [f"{section}.{other}" for other in known]
+            raise UnknownNameError("setting", name, names, hint=f"in {place}")
+        rules = known[key].metadata
         try:
             parsed[key] = parse_value(hints[key], value)
         except ValueError as error:
-            raise ConfigError(f"{where}: {section}.{key}: {error}") from error
-        choices = known[key].metadata["choices"]
-        if choices and parsed[key] not in choices:
+            # A secret must not get into a log by way of its own error.
+            words = "must be a list of URLs in quotes" if rules["secret"] else error
+            raise ConfigError(f"{place}: {name}: {words}") from None
+        if rules["choices"] and parsed[key] not in rules["choices"]:
             raise UnknownNameError(
-                f"value of {section}.{key}", str(value), choices, hint=f"in {where}"
+                f"value of {name}", str(value), rules["choices"], hint=f"in {place}"
             )
     try:
         return settings_class(**parsed)

@@ -124,11 +124,17 @@ class NotifySettings(Settings):
     user_urls: tuple[str, ...] = setting(
         (),
         "Targets for a job's owner, e.g. mailto://smtp.example.org?from=slurmwrap@example.org&to={user}@example.org",
+        secret=True,
     )
     account_urls: tuple[str, ...] = setting(
-        (), "Targets for budget alerts, for each coordinator of the account as {user}."
+        (), "Targets for budget alerts, for each coordinator of the account as {user}.", secret=True
     )
-    admin_urls: tuple[str, ...] = setting((), "Targets for administrators.")
+    admin_urls: tuple[str, ...] = setting((), "Targets for administrators.", secret=True)
+    secrets_file: str = setting(
+        "/etc/slurmwrap/secrets.toml",
+        "File with those of the targets above that hold a password or token; slurmwrapd alone"
+        " reads it.",
+    )
     language: str = setting("en", "Language of messages.", choices=("en", "zh"))
     interval: Duration = setting(Duration(10), "Time between two runs of the outbox.")
     timeout: Duration = setting(Duration(30), "Longest wait for one delivery.")
