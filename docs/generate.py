@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from slurmwrap.config.rules_file import rule_setting_rows
-from slurmwrap.config.settings import SECTIONS, BudgetEntry, SettingRow, setting_rows
+from slurmwrap.config.settings import (
+    SECTIONS,
+    BudgetEntry,
+    SettingRow,
+    describe_bounds,
+    setting_rows,
+)
 from slurmwrap.errors import SlurmwrapError, error_kinds
 
 FOLDER = Path(__file__).resolve().parent
@@ -37,7 +43,10 @@ slurmwrap and slurmwrapd read one TOML file: the one named by `--config`, else b
 overridden by an environment variable `SLURMWRAP_SECTION_KEY`, for example
 `SLURMWRAP_DAEMON_URL`; lists are then separated by commas. An unknown section or setting is an
 error that lists the known ones. `slurmwrap config` shows every value in force and where it
-comes from.
+comes from. A variable of a known section that names no setting is an error too.
+
+Targets of `[notify]` that hold a password or token stand in a second file, `notify.secrets_file`,
+which slurmwrapd alone reads: [security](security.md).
 
 Durations are written with their unit: `"40s"`, `"90min"`, `"2h"`, `"1d12h"`. A bare number is
 refused. Amounts of money and card-hours are written in quotes, so that no digit is lost.
@@ -133,6 +142,9 @@ def _render_row(row: SettingRow) -> str:
     form = _FORMS[row.form]
     if row.choices:
         form = " or ".join(f"`{choice}`" for choice in row.choices)
+    bounds = describe_bounds(row.form == "Duration", row.at_least, row.at_most)
+    if bounds:
+        form += f", {bounds}"
     default = render_value(row.default, row.form)
     shown = f"`{default}`" if default else ""
     return f"| `{row.name}` | {form} | {shown} | {_escape(row.meaning)} |"

@@ -21,6 +21,7 @@ from slurmwrap.config.settings import (
     IndexLists,
     NotifySettings,
     StringLists,
+    describe_bounds,
     rows_of_table,
 )
 from slurmwrap.errors import ConfigError, UnknownNameError
@@ -29,6 +30,7 @@ from slurmwrap.units import parse_duration
 
 SITE_FILE = Path("/etc/slurmwrap/slurmwrap.toml")
 FILE_VARIABLE = "SLURMWRAP_CONFIG"
+_PREFIX = "SLURMWRAP_"
 
 
 class LoadedConfig(NamedTuple):
@@ -76,6 +78,7 @@ def load_config(
     layers = [Layer(str(chosen or "environment"), document)]
     if with_secrets:
         layers += _read_secrets(layers, variables)
+    _refuse_misspelt_variables(variables)
     origins: dict[str, str] = {}
     sections = {
         section: _build_section(section, layers, variables, origins) for section in SECTIONS
@@ -174,11 +177,23 @@ def _read_secrets(layers: Sequence[Layer], variables: Mapping[str, str]) -> list
     return [Layer(str(path), secrets)]
 
 
+def _refuse_misspelt_variables(variables: Mapping[str, str]) -> None:
+    """A variable of a known section that is no setting; other programs' are left alone."""
+    for variable in variables:
+        if not variable.startswith(_PREFIX):
+            continue
+        for section, table in SECTIONS.items():
+            start = f"{_PREFIX}{section.upper()}_"
+            known = [start + key.upper() for key in declared_fields(table)]
+            if variable.startswith(start) and variable not in known:
+                raise UnknownNameError(
+                    "variable", variable, known, hint="unset it, or write it as it is known"
+                )
+
+
 def _environment_names(section: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Per key, the variable that overrides it."""
-    names = {
-        key: f"SLURMWRAP_{section}_{key}".upper() for key in declared_fields(SECTIONS[section])
-    }
+    names = {key: f"{_PREFIX}{section}_{key}".upper() for key in declared_fields(SECTIONS[section])}
     return {key: name for key, name in names.items() if name in variables}
 
 
@@ -216,6 +231,9 @@ def build_settings(
             # A secret must not get into a log by way of its own error.
             words = "must be a list of URLs in quotes" if rules["secret"] else error
             raise ConfigError(f"{place}: {name}: {words}") from None
+        problem = find_bounds_problem(hints[key], parsed[key], rules)
+        if problem:
+            raise ConfigError(f"{place}: {name}: {value!r} {problem}")
         if rules["choices"] and parsed[key] not in rules["choices"]:
             raise UnknownNameError(
                 f"value of {name}", str(value), rules["choices"], hint=f"in {place}"
@@ -224,6 +242,14 @@ def build_settings(
         return settings_class(**parsed)
     except ValueError as error:
         raise ConfigError(f"{where}: [{section}] {error}") from error
+
+
+def find_bounds_problem(form: Any, value: Any, rules: Mapping[str, Any]) -> str:
+    """What is wrong with a number that its setting's bounds don't hold; empty when nothing is."""
+    least, most = rules["at_least"], rules["at_most"]
+    if (least is None or value >= least) and (most is None or value <= most):
+        return ""
+    return f"is out of bounds: it must be {describe_bounds(form is Duration, least, most)}"
 
 
 def _build_budget(block: Any, number: int, where: str) -> BudgetEntry:

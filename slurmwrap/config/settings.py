@@ -12,6 +12,10 @@ from typing import Any
 from slurmwrap.setting import Duration as Duration
 from slurmwrap.setting import Settings, declared_fields
 from slurmwrap.setting import setting as setting
+from slurmwrap.units import format_duration
+
+_HOUR = 3600
+_DAY = 86400
 
 StringLists = dict[str, tuple[str, ...]]
 """A table whose values are lists of strings."""
@@ -26,7 +30,9 @@ class SlurmSettings(Settings):
     cluster: str = setting("", "Name of the cluster; empty: asked from Slurm (ClusterName).")
     conf: str = setting("", "Path of slurm.conf for Slurm's commands; empty: Slurm's own default.")
     bin_dir: str = setting("", "Folder of squeue, sacct, sbatch, ...; empty: searched on PATH.")
-    command_timeout: Duration = setting(Duration(60), "Longest wait for one Slurm command.")
+    command_timeout: Duration = setting(
+        Duration(60), "Longest wait for one Slurm command.", at_least=1, at_most=600
+    )
 
 
 class MungeSettings(Settings):
@@ -46,44 +52,70 @@ class DaemonSettings(Settings):
         "slurmwrap", "User that slurmwrapd serve runs as; requests are readable by it alone."
     )
     database: str = setting("/var/lib/slurmwrap/slurmwrap.db", "SQLite file, on a local disk.")
-    request_timeout: Duration = setting(Duration(10), "Longest wait of a command for slurmwrapd.")
+    request_timeout: Duration = setting(
+        Duration(10), "Longest wait of a command for slurmwrapd.", at_least=1, at_most=600
+    )
 
 
 class CollectSettings(Settings):
     """Asking slurmctld which jobs hold which cards."""
 
-    interval: Duration = setting(Duration(30), "Time between two queries of the running jobs.")
+    interval: Duration = setting(
+        Duration(30), "Time between two queries of the running jobs.", at_least=1, at_most=300
+    )
 
 
 class AccountingSettings(Settings):
     """Reading slurmdbd's records."""
 
-    interval: Duration = setting(Duration(300), "Time between two reads of slurmdbd's records.")
+    interval: Duration = setting(
+        Duration(300), "Time between two reads of slurmdbd's records.", at_least=1, at_most=_DAY
+    )
     overlap: Duration = setting(
-        Duration(86400), "How far each read reaches back before the last one."
+        Duration(86400),
+        "How far each read reaches back before the last one.",
+        at_least=60,
+        at_most=366 * _DAY,
     )
     backfill: Duration = setting(
-        Duration(62 * 86400), "How far the first read of a new database reaches back."
+        Duration(62 * 86400),
+        "How far the first read of a new database reaches back.",
+        at_least=_HOUR,
+        at_most=3660 * _DAY,
     )
     card_gres: tuple[str, ...] = setting(
         ("gpu",), "Generic resources that are cards: gpu, npu, dcu, mlu, ..."
     )
+
+    def __post_init__(self) -> None:
+        if not self.card_gres:
+            raise ValueError("card_gres names no resource; for example ['gpu']")
 
 
 class AgentsSettings(Settings):
     """The node agents."""
 
     users: tuple[str, ...] = setting(("slurmwrap-agent",), "Users that may push readings.")
-    interval: Duration = setting(Duration(30), "Length of one reading; one message per interval.")
-    read_every: float = setting(1.0, "Seconds between two reads of a card.")
+    interval: Duration = setting(
+        Duration(30), "Length of one reading; one message per interval.", at_least=1, at_most=300
+    )
+    read_every: float = setting(
+        1.0, "Seconds between two reads of a card.", at_least=0.05, at_most=300
+    )
     call_timeout: Duration = setting(
-        Duration(5), "Longest wait for the driver to answer for one card."
+        Duration(5),
+        "Longest wait for the driver to answer for one card.",
+        at_least=1,
+        at_most=60,
     )
     spool_dir: str = setting(
         "/var/spool/slurmwrap-agent", "Folder for messages while slurmwrapd is away."
     )
     spool_messages: int = setting(
-        2880, "Messages kept at most; the oldest are dropped first, and counted."
+        2880,
+        "Messages kept at most; the oldest are dropped first, and counted.",
+        at_least=1,
+        at_most=1_000_000,
     )
     addresses: StringLists = setting(
         {},
@@ -96,12 +128,21 @@ class AgentsSettings(Settings):
         " where minor order is not Slurm's order.",
     )
 
+    def __post_init__(self) -> None:
+        if self.read_every > self.interval:
+            raise ValueError(
+                f"read_every ({self.read_every:g} s) must not be longer than interval"
+                f" ({format_duration(self.interval)})"
+            )
+
 
 class RulesSettings(Settings):
     """Where the rules are, and how the watch runs."""
 
     file: str = setting("/etc/slurmwrap/rules.toml", "The rules file.")
-    interval: Duration = setting(Duration(60), "Time between two evaluations.")
+    interval: Duration = setting(
+        Duration(60), "Time between two evaluations.", at_least=1, at_most=_HOUR
+    )
 
 
 class BillingSettings(Settings):
@@ -115,7 +156,9 @@ class BillingSettings(Settings):
 class BudgetSettings(Settings):
     """Checking budgets."""
 
-    interval: Duration = setting(Duration(300), "Time between two checks of the budgets.")
+    interval: Duration = setting(
+        Duration(300), "Time between two checks of the budgets.", at_least=1, at_most=_DAY
+    )
 
 
 class NotifySettings(Settings):
@@ -136,8 +179,12 @@ class NotifySettings(Settings):
         " reads it.",
     )
     language: str = setting("en", "Language of messages.", choices=("en", "zh"))
-    interval: Duration = setting(Duration(10), "Time between two runs of the outbox.")
-    timeout: Duration = setting(Duration(30), "Longest wait for one delivery.")
+    interval: Duration = setting(
+        Duration(10), "Time between two runs of the outbox.", at_least=1, at_most=_HOUR
+    )
+    timeout: Duration = setting(
+        Duration(30), "Longest wait for one delivery.", at_least=1, at_most=600
+    )
 
 
 class StagingSettings(Settings):
@@ -148,8 +195,10 @@ class StagingSettings(Settings):
         "Folder on the node's local disk. {node} stands for the node's name; {user} for the"
         " user's, and without it every user gets a folder below.",
     )
-    headroom: float = setting(0.2, "Share of the file system that staging leaves free.")
-    workers: int = setting(8, "Copying threads per node.")
+    headroom: float = setting(
+        0.2, "Share of the file system that staging leaves free.", at_least=0, at_most=0.9
+    )
+    workers: int = setting(8, "Copying threads per node.", at_least=1, at_most=256)
 
 
 class SubmitSettings(Settings):
@@ -158,10 +207,16 @@ class SubmitSettings(Settings):
     template: str = setting("single", "Template used without --template.")
     template_dirs: tuple[str, ...] = setting((), "Folders searched before the shipped templates.")
     sbatch_timeout: Duration = setting(
-        Duration(60), "Longest wait for sbatch, which blocks when the queue is full."
+        Duration(60),
+        "Longest wait for sbatch, which blocks when the queue is full.",
+        at_least=1,
+        at_most=_HOUR,
     )
     signal_before_limit: Duration = setting(
-        Duration(120), "How long before the time limit the supervisor is told."
+        Duration(120),
+        "How long before the time limit the supervisor is told.",
+        at_least=1,
+        at_most=65535,
     )
 
 
@@ -169,7 +224,10 @@ class RunSettings(Settings):
     """The supervisor inside the job."""
 
     report_interval: Duration = setting(
-        Duration(30), "Time between two messages of the supervisor to slurmwrapd."
+        Duration(30),
+        "Time between two messages of the supervisor to slurmwrapd.",
+        at_least=1,
+        at_most=_HOUR,
     )
 
 
@@ -230,6 +288,19 @@ class SettingRow:
     @property
     def name(self) -> str:
         return f"{self.section}.{self.key}"
+
+
+def describe_bounds(is_duration: bool, least: float | None, most: float | None) -> str:
+    """Bounds in words: ``from 1 s to 5 min``, ``at least 1``; empty without any."""
+    low, high = (
+        None if bound is None else format_duration(int(bound)) if is_duration else f"{bound:g}"
+        for bound in (least, most)
+    )
+    if low is not None and high is not None:
+        return f"from {low} to {high}"
+    if low is not None:
+        return f"at least {low}"
+    return f"at most {high}" if high is not None else ""
 
 
 def setting_rows() -> list[SettingRow]:

@@ -155,6 +155,94 @@ def test_a_wrong_value_of_the_environment_is_named(tmp_path: Path) -> None:
         load_config(write(tmp_path, ""), {"SLURMWRAP_AGENTS_SPOOL_MESSAGES": "many"})
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "[staging]\nheadroom = 1.5\n",
+            "staging.headroom: 1.5 is out of bounds: it must be from 0 to 0.9",
+        ),
+        ("[staging]\nheadroom = -0.1\n", "it must be from 0 to 0.9"),
+        (
+            "[staging]\nworkers = 0\n",
+            "staging.workers: 0 is out of bounds: it must be from 1 to 256",
+        ),
+        ("[agents]\nspool_messages = 0\n", "agents.spool_messages: 0 is out of bounds"),
+        (
+            "[agents]\nread_every = 0\n",
+            "agents.read_every: 0 is out of bounds: it must be from 0.05",
+        ),
+        ('[agents]\ninterval = "1h"\n', "'1h' is out of bounds: it must be from 1 s to 5 min"),
+        ('[accounting]\noverlap = "1s"\n', "it must be from 1 min to 366 d"),
+        (
+            '[submit]\nsignal_before_limit = "1d"\n',
+            "'1d' is out of bounds: it must be from 1 s to 18 h 12 min",
+        ),
+        (
+            '[agents]\ninterval = "2s"\nread_every = 3\n',
+            "[agents] read_every (3 s) must not be longer than interval (2 s)",
+        ),
+        ("[accounting]\ncard_gres = []\n", "[accounting] card_gres names no resource"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    """The message names the setting, the bounds and what was found; the file too."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, {})
+    assert words in raised.value.message
+    assert str(path) in raised.value.message
+
+
+def test_bounds_themselves_are_allowed(tmp_path: Path) -> None:
+    """From and to include their ends."""
+    text = "[staging]\nheadroom = 0\nworkers = 256\n[agents]\nread_every = 30\n"
+    config = load_config(write(tmp_path, text), {}).config
+    assert (config.staging.headroom, config.staging.workers) == (0, 256)
+    assert config.agents.read_every == config.agents.interval == 30
+
+
+def test_a_variable_is_bound_as_the_file_is(tmp_path: Path) -> None:
+    """The message names the variable."""
+    words = (
+        r"environment SLURMWRAP_STAGING_WORKERS: staging\.workers: '0' is out of bounds:"
+        " it must be from 1 to 256"
+    )
+    with pytest.raises(ConfigError, match=words):
+        load_config(write(tmp_path, ""), {"SLURMWRAP_STAGING_WORKERS": "0"})
+
+
+def test_no_default_is_out_of_its_own_bounds() -> None:
+    """What is shipped can be written into a file."""
+    wrong = [
+        row.name
+        for row in setting_rows()
+        if (row.at_least is not None and row.default < row.at_least)
+        or (row.at_most is not None and row.default > row.at_most)
+    ]
+    assert wrong == []
+
+
+def test_a_misspelt_variable_is_refused(tmp_path: Path) -> None:
+    """A variable of a known section that is no setting is never ignored."""
+    with pytest.raises(UnknownNameError) as raised:
+        load_config(write(tmp_path, ""), {"SLURMWRAP_DAEMON_URLL": "http://x"})
+    assert (
+        "unknown variable 'SLURMWRAP_DAEMON_URLL' (did you mean 'SLURMWRAP_DAEMON_URL'?)"
+        in raised.value.message
+    )
+
+
+def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+    """What the supervisor tells its job, and what our tests use, is no setting."""
+    names = (
+        "CONFIG METRICS RESUME DATA DATA_0 DATA_BY_NODE REAL_DATA DEV_VENV DEMO_KEEP TESTBED"
+        " TESTBED_NAME TESTBED_DAEMON_PORT TESTS_ON_WHEEL RUN SUBMIT"
+    )
+    variables = {f"SLURMWRAP_{name}": "x" for name in names.split() if name != "CONFIG"}
+    assert load_config(write(tmp_path, ""), variables).origins == {}
+
+
 def test_a_file_that_is_not_there_is_an_error_when_it_was_named(tmp_path: Path) -> None:
     """Silently using defaults would bill in the wrong zone."""
     with pytest.raises(ConfigError, match="can't read configuration file"):
