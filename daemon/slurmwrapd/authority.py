@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import pwd
+import re
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from slurmwrap.config import Config
 from slurmwrap.errors import NotPermittedError, SlurmwrapError
 from slurmwrap.munge import Credential
 from slurmwrapd.service import Service
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEPT_SECONDS = 600
+_RETRY_SECONDS = 10
+_MOST_NODES = 65536
 
 
 @dataclass(frozen=True)
@@ -79,19 +86,57 @@ def check_agent(config: Config, credential: Credential, node: str) -> None:
             f"user {user!r} may not push readings",
             hint="agents.users lists the users that may",
         )
-    addresses = config.agents.addresses.get(node) or _resolve(node)
+    addresses = config.agents.addresses.get(node) or _addresses.of(node)
     if credential.address not in addresses:
         raise NotPermittedError(
-            f"readings of node {node!r} came from {credential.address},"
+            f"readings of node {node[:64]!r} came from {credential.address},"
             f" not from {', '.join(addresses) or 'an address of that node'}",
-            hint=f"if that is right, add it to agents.addresses.{node}",
+            hint="if that is right, add it to agents.addresses",
         )
 
 
-@lru_cache(maxsize=65536)
 def _resolve(node: str) -> tuple[str, ...]:
     try:
         found = socket.getaddrinfo(node, None, family=socket.AF_INET)
-    except OSError:
+    except (OSError, UnicodeError):
         return ()
     return tuple(sorted({str(item[4][0]) for item in found}))
+
+
+class NodeAddresses:
+    """Addresses that node names resolve to, remembered for a while: fewer than one in three
+    hundred messages asks DNS, and a failure of DNS is not kept."""
+
+    def __init__(
+        self,
+        resolve: Callable[[str], tuple[str, ...]] = _resolve,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._resolve = resolve
+        self._timer = timer
+        self._known: dict[str, tuple[float, tuple[str, ...]]] = {}
+
+    def of(self, node: str) -> tuple[str, ...]:
+        """The addresses of a node; none for what is no node's name, or is not known to DNS."""
+        if not _NODE_NAME.fullmatch(node) or _is_address(node):
+            return ()
+        now = self._timer()
+        until, addresses = self._known.get(node, (now, ()))
+        if now >= until:
+            addresses = self._resolve(node)
+            if len(self._known) >= _MOST_NODES:
+                self._known.clear()
+            self._known[node] = (now + (_KEPT_SECONDS if addresses else _RETRY_SECONDS), addresses)
+        return addresses
+
+
+def _is_address(node: str) -> bool:
+    """Whether it is a way to write an IPv4 address (one has endlessly many)."""
+    try:
+        socket.inet_aton(node)
+    except OSError:
+        return False
+    return True
+
+
+_addresses = NodeAddresses()

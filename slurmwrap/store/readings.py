@@ -88,13 +88,15 @@ class Readings:
         }
 
     def measured_seconds(self, cards: Iterable[Card], start: int, end: int) -> int:
-        """Card-seconds of ``[start, end)`` for which there is a good reading."""
+        """Card-seconds of ``[start, end)`` for which there is a good reading, each once."""
         total = 0
         for card in cards:
             row = self._database.query_one(
-                "SELECT coalesce(sum(min(ended_at, ?4) - max(started_at, ?3)), 0) AS seconds"
+                "SELECT coalesce(sum(max(0, min(ended_at, ?4) - max(started_at, ?3, before))), 0)"
+                " AS seconds FROM (SELECT started_at, ended_at,"
+                "  lag(ended_at, 1, 0) OVER (ORDER BY ended_at) AS before"
                 " FROM reading WHERE node = ?1 AND card_index = ?2 AND ended_at > ?3"
-                " AND started_at < ?4 AND status = 'ok'",
+                " AND started_at < ?4 AND status = 'ok')",
                 (card.node, card.index, start, end),
             )
             total += row["seconds"] if row else 0

@@ -19,6 +19,9 @@ from slurmwrap.model import (
 )
 from slurmwrap.store.database import StoreDatabase
 
+NEWEST_POINTS = 2000
+"""Points kept of one metric of one run: more than any rule looks back."""
+
 
 class StoredRun(Struct, frozen=True, kw_only=True):
     """A run as it was last seen, with what the service knows of its life."""
@@ -157,7 +160,10 @@ class Runs:
         metrics: Sequence[MetricPoint],
         watch: WatchedMetric | None,
     ) -> None:
-        """Take in what a supervisor published; the same events again change nothing."""
+        """Take in what a supervisor published; the same events again change nothing.
+
+        Of each metric the newest NEWEST_POINTS are kept.
+        """
         with self._database.writing() as connection:
             connection.executemany(
                 "INSERT INTO phase (run_id, node, name, started_at, ended_at, detail)"
@@ -173,6 +179,12 @@ class Runs:
                 " ON CONFLICT DO UPDATE SET value = excluded.value, at = excluded.at"
                 " WHERE excluded.at >= at",
                 [(run_id, item.name, item.step, item.value, item.at) for item in metrics],
+            )
+            connection.executemany(
+                "DELETE FROM metric WHERE run_id = ?1 AND name = ?2 AND step <="
+                " (SELECT step FROM metric WHERE run_id = ?1 AND name = ?2"
+                "  ORDER BY step DESC LIMIT 1 OFFSET ?3)",
+                [(run_id, name, NEWEST_POINTS) for name in {item.name for item in metrics}],
             )
             if watch is not None:
                 connection.execute(
@@ -199,6 +211,11 @@ class Runs:
             (run_id, newest, newest),
         )
         return tuple(MetricPoint(**dict(row)) for row in rows)
+
+    def metric_names(self, run_id: int) -> set[str]:
+        """Names of all metrics that the run published."""
+        rows = self._database.query("SELECT DISTINCT name FROM metric WHERE run_id = ?", (run_id,))
+        return {row["name"] for row in rows}
 
     def watched_metric(self, run_id: int) -> WatchedMetric | None:
         """What the job asked the plateau rule to look at."""
