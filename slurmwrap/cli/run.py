@@ -83,7 +83,8 @@ def command(
     words: tuple[str, ...],
 ) -> int:
     """Run COMMAND as this job's work: stage its data, watch it, end with its exit code."""
-    from slurmwrap.errors import UsageError  # only now: --help stays light
+    from slurmwrap.display import clean_text  # only now: --help stays light
+    from slurmwrap.errors import UsageError
     from slurmwrap.runtime.identity import read_identity
     from slurmwrap.runtime.supervisor import RunPlan
     from slurmwrap.runtime.watching import parse_watch
@@ -106,20 +107,20 @@ def command(
     program = words[0] if launcher == "none" else launcher
     if os.sep not in program and shutil.which(program) is None:
         # Before staging: hours of copying for a word that was mistyped help nobody.
-        say(f"{program}: command not found")
+        say(f"{clean_text(program)}: command not found")
         return 127
     return _supervise(plan, identity, launcher, launcher_arguments, context)
 
 
 def _become_task(words: tuple[str, ...], identity: JobIdentity, launcher: str) -> int:
-    from slurmwrap.runtime.launch import set_threads, torchrun_task
+    from slurmwrap.runtime.launch import set_defaults, torchrun_task
     from slurmwrap.runtime.node_staging import become_task
     from slurmwrap.runtime.processes import start_failure
 
     argv = list(words)
     if launcher == "torchrun":
-        argv = torchrun_task(identity.cards_on_node, identity.task_rank, words)
-        set_threads(os.environ, argv)
+        argv = torchrun_task(identity.cards_on_node, identity.node, identity.task_rank, words)
+        set_defaults(os.environ, argv)
     try:
         become_task(argv, identity.node)
     except OSError as error:
@@ -157,10 +158,27 @@ def _supervise(
         clock=SystemClock(),
         talk=say,
     )
+    if identity.job_id is not None and not identity.is_step:
+        _clean_up_beside(identity, config)
     status = supervisor.run()
     if launcher == "torchrun" and not supervisor.was_asked_to_end:
         return first_failure(status)
     return status
+
+
+def _clean_up_beside(identity: JobIdentity, config: Config) -> None:
+    """Remove what killed jobs left here, while this one begins: Slurm may be slow to answer."""
+    import threading  # only now: --help stays light
+
+    from slurmwrap.runtime.job_folder import clean_up
+    from slurmwrap.runtime.slurm_questions import live_job_ids
+
+    def work() -> None:
+        conf = os.environ.get("SLURM_CONF", "")
+        for name in clean_up(identity, conf, lambda: live_job_ids(ask_slurm(config))):
+            say(f"removed {name}, which a job that was killed had left")
+
+    threading.Thread(target=work, name="janitor", daemon=True).start()
 
 
 def _start_as_typed(
@@ -243,6 +261,7 @@ def _make_stage(
 def _make_reporter(plan: RunPlan, identity: JobIdentity, config: Config, metrics: Path) -> Reporter:
     from slurmwrap.api import Client, RunEvents, RunWarnings
     from slurmwrap.clock import SystemClock
+    from slurmwrap.display import clean_text
     from slurmwrap.model import RunKey
     from slurmwrap.runtime.metrics_tail import MetricsTail
     from slurmwrap.runtime.publisher import Publisher
@@ -267,7 +286,9 @@ def _make_reporter(plan: RunPlan, identity: JobIdentity, config: Config, metrics
         return client.call("push_run_events", events, RunWarnings)
 
     def warn(text: str) -> None:
-        say(f"{_WARNING_FRAME}\nslurmwrap: WARNING: {text}\nslurmwrap: {_WARNING_FRAME}")
+        say(
+            f"{_WARNING_FRAME}\nslurmwrap: WARNING: {clean_text(text)}\nslurmwrap: {_WARNING_FRAME}"
+        )
 
     return Publisher(
         send,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import socket
 import sys
@@ -97,10 +96,10 @@ def torchrun_step(
     ]
     meeting = [
         f"--nnodes={nodes}",
-        # The nodes of a job don't change. With c10d, torchrun gives rank 0 to any of them, calls
-        # it what its own host name resolves to (localhost, on many), and on a failure every other
-        # node prints a trace of its own about the lost meeting.
-        "--rdzv-backend=static",
+        # The nodes of a job don't change, so each can be told its rank. Only c10d can begin anew
+        # after a failure, with all nodes at once; on the last failure it leaves long traces of
+        # the lost meeting on each.
+        f"--rdzv-backend={'c10d' if _restarts(launcher_arguments) else 'static'}",
         f"--rdzv-endpoint={address}:{port}",
         f"--rdzv-id={job_id}",
         *launcher_arguments,
@@ -111,28 +110,42 @@ def torchrun_step(
     return [*step, *task, *meeting, *kind, *command]
 
 
-def torchrun_task(cards_on_node: int | None, node_rank: int, words: Sequence[str]) -> list[str]:
+def torchrun_task(
+    cards_on_node: int | None, node: str, node_rank: int, words: Sequence[str]
+) -> list[str]:
     """torchrun on one node: one process per card that the step has there, else one.
 
-    Nodes of a job may have different numbers of cards. A number among the user's own arguments
-    comes later and wins.
+    Nodes of a job may have different numbers of cards. What the user's own arguments say comes
+    later and wins. The job's first node has rank 0, where the supervisor reads the metrics.
     """
-    own = [f"--nproc-per-node={cards_on_node or 1}", f"--node-rank={node_rank}"]
+    options = _options(words)
+    own = [f"--nproc-per-node={cards_on_node or 1}"]
+    if options.get("rdzv-backend") == "c10d":
+        # With c10d, ranks go by the names that nodes give themselves, and only the name of rank 0
+        # is used as an address: the first node gives the one that we know to be right (its own
+        # idea may be localhost), the others one that sorts behind every address.
+        address = options.get("rdzv-endpoint", node).rpartition(":")[0]
+        own += [
+            f"--rdzv-conf=is_host={int(node_rank == 0)}",
+            f"--local-addr={address if node_rank == 0 else f'~{node}'}",
+        ]
+    else:
+        own.append(f"--node-rank={node_rank}")
     return ["torchrun", *own, *words]
 
 
-def set_threads(environment: MutableMapping[str, str], argv: Sequence[str]) -> None:
-    """Say what torchrun would say, so that it need not explain it in five lines on every node.
+def set_defaults(environment: MutableMapping[str, str], argv: Sequence[str]) -> None:
+    """Settings for torchrun where nobody has chosen: what it needs, and what it would say itself.
 
-    It gives every process one thread where there are several processes and nobody has chosen.
+    One thread for each of several processes is its own default, which it explains in five lines
+    on every node. Its store of addresses is shared with the meeting since 2.3, and after a restart
+    the nodes that had not failed read those of the processes before (seen on 2.13).
     """
-    processes = ""
-    for word in itertools.takewhile(lambda word: word.startswith("-"), argv[1:]):
-        option, _, value = word.partition("=")
-        if option in ("--nproc-per-node", "--nproc_per_node"):
-            processes = value
-    if processes != "1":
+    options = _options(argv[1:])
+    if options.get("nproc-per-node") != "1":
         environment.setdefault("OMP_NUM_THREADS", "1")
+    if options.get("rdzv-backend") == "c10d":
+        environment.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
 
 
 def first_failure(status: int) -> int:
@@ -142,6 +155,25 @@ def first_failure(status: int) -> int:
     status of all, which is that of those. torchrun's own is 1, whatever its processes had.
     """
     return 1 if status in (signal.SIGTERM, 128 + signal.SIGTERM) else status
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """torchrun's options before the script, with dashes; of the same ones the last, as it reads."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in words:
+        if word.startswith("-"):
+            name, _, value = word.lstrip("-").replace("_", "-", 2).partition("=")
+            found[name] = value
+        elif name and not found[name]:
+            found[name] = word
+        else:
+            break
+    return found
+
+
+def _restarts(launcher_arguments: Sequence[str]) -> bool:
+    return _options(launcher_arguments).get("max-restarts", "0") != "0"
 
 
 def find_master_address(node: str, ask_address: Callable[[str], str | None]) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from slurmwrap.display import clean_text
+
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _POLL_SECONDS = 1.0
@@ -119,8 +121,8 @@ class CommandProcess:
 def start_failure(error: OSError, program: str) -> tuple[int, str]:
     """Exit status and words for a command that can't be started, as shells have them."""
     if error.errno == errno.ENOENT:
-        return NOT_FOUND, f"{program}: command not found"
-    return NOT_EXECUTABLE, f"{program}: {error.strerror}"
+        return NOT_FOUND, f"{clean_text(program)}: command not found"
+    return NOT_EXECUTABLE, f"{clean_text(program)}: {error.strerror}"
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

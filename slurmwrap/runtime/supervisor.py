@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from slurmwrap.clock import Clock
 from slurmwrap.errors import StagingError
 from slurmwrap.model import Phase, WatchedMetric
 from slurmwrap.runtime.identity import JobIdentity
+from slurmwrap.runtime.job_folder import JobFolder
 from slurmwrap.runtime.metrics import VARIABLE as METRICS_VARIABLE
 from slurmwrap.runtime.node_staging import NodeCopy, data_variables, variables_by_node
 from slurmwrap.runtime.processes import CommandProcess, SignalInbox, start_failure
@@ -26,10 +25,13 @@ _LEFTOVER_GRACE_SECONDS = 5.0
 _STOPPED_GRACE_SECONDS = 25.0
 _LAST_REPORT_SECONDS = 3.0
 _LONGEST_DETAIL = 500
+# Of one run the daemon keeps 500 phases; staging begins and ends on all nodes at once.
+_NODES_NAMED = 100
+_SIGNALS_REPORTED = 100
 _TO_GROUP = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCONT})
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _ON_REQUEST = frozenset({signal.SIGUSR1, signal.SIGUSR2})
-_DATA_VARIABLE = re.compile(r"SLURMWRAP_DATA(_\d+|_BY_NODE)?")
+_OUR_VARIABLE = re.compile(rf"SLURMWRAP_DATA(_\d+|_BY_NODE)?|{METRICS_VARIABLE}")
 
 
 class Reporter(Protocol):
@@ -108,6 +110,7 @@ class Supervisor:
         self._talk = talk
         self._reporter: Reporter = SilentReporter()
         self._stop_signal: signal.Signals | None = None
+        self._signals = 0
         self._phases: dict[str, int] = {}
         self._here = {identity.node: ""}
         """The command itself is of this node; only staging happens on all."""
@@ -124,25 +127,37 @@ class Supervisor:
             SlurmwrapError: its data could not be staged, or its processes not be launched; then
                 the command has not run.
         """
-        folder = Path(tempfile.mkdtemp(prefix=f"slurmwrap-{self._identity.job_id or 'run'}-"))
+        folder = self._make_folder()
+        metrics = None if folder is None else folder.path / "metrics.jsonl"
         inbox = SignalInbox()
         try:
-            self._reporter = self._make_reporter(folder / "metrics.jsonl")
+            self._reporter = self._make_reporter(metrics or Path(os.devnull))
             self._reporter.start()
-            return self._stage_and_run(inbox, folder / "metrics.jsonl")
+            return self._stage_and_run(inbox, metrics)
         finally:
             self._report_end()
             inbox.close()
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder is not None:
+                folder.remove()
 
-    def _stage_and_run(self, inbox: SignalInbox, metrics: Path) -> int:
+    def _make_folder(self) -> JobFolder | None:
+        try:
+            return JobFolder(self._identity, os.environ.get("SLURM_CONF", ""))
+        except OSError as error:
+            # A full /tmp is no reason to end a job.
+            self._talk(f"can't make a folder for metrics ({error.strerror}): they are not kept")
+            return None
+
+    def _stage_and_run(self, inbox: SignalInbox, metrics: Path | None) -> int:
         copies: list[dict[str, NodeCopy]] = []
         if self._plan.sources:
-            self._begin("staging", dict.fromkeys(self._nodes, ", ".join(self._plan.sources)))
+            sources = ", ".join(self._plan.sources)
+            self._begin("staging", _by_place(dict.fromkeys(self._nodes, sources)))
             try:
                 copies = self._stage_all(inbox)
             finally:
-                self._end("staging", {node: _details(copies, node) for node in self._nodes})
+                details = {node: _details(copies, node) for node in self._nodes}
+                self._end("staging", _by_place(details))
             if self._stop_signal is not None:
                 return 128 + self._stop_signal
         try:
@@ -211,6 +226,9 @@ class Supervisor:
             words = "the time limit is near" if number is signal.SIGUSR1 else "a signal came"
             told = "told to" if number in self._plan.forwarded else "kept from"
             self._talk(f"{words} ({number.name}); it is {told} the command")
+            self._signals += 1
+            if self._signals > _SIGNALS_REPORTED:
+                return
             now = self._clock.now()
             self._reporter.note_phases(
                 [
@@ -224,12 +242,15 @@ class Supervisor:
                 ]
             )
 
-    def _environment(self, copies: list[dict[str, NodeCopy]], metrics: Path) -> dict[str, str]:
+    def _environment(
+        self, copies: list[dict[str, NodeCopy]], metrics: Path | None
+    ) -> dict[str, str]:
         """The command's environment: ours, with what it may want to know."""
         environment = {
-            name: value for name, value in os.environ.items() if not _DATA_VARIABLE.fullmatch(name)
+            name: value for name, value in os.environ.items() if not _OUR_VARIABLE.fullmatch(name)
         }
-        environment[METRICS_VARIABLE] = str(metrics)
+        if metrics is not None:
+            environment[METRICS_VARIABLE] = str(metrics)
         paths = {node: [copy[node].path for copy in copies] for node in self._nodes}
         environment.update(data_variables(paths[self._nodes[0]]))
         environment.update(variables_by_node(paths))
@@ -265,3 +286,10 @@ class Supervisor:
 
 def _details(copies: list[dict[str, NodeCopy]], node: str) -> str:
     return "; ".join(copy[node].detail for copy in copies if node in copy)
+
+
+def _by_place(details: dict[str, str]) -> dict[str, str]:
+    """A phase's words per node, or for all of very many together: their times are the same."""
+    if len(details) <= _NODES_NAMED:
+        return details
+    return {f"{len(details)} nodes": f"first node: {next(iter(details.values()))}"}

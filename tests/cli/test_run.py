@@ -167,9 +167,10 @@ def test_contradictions_are_refused(run: Run, words: tuple[str, ...], reason: by
 
 
 CHILD = """
-import signal, sys, time
+import os, signal, sys
 def note(number, frame):
-    print(signal.Signals(number).name, flush=True)
+    # print() is not reentrant: the signal may come while "ready" is being flushed.
+    os.write(1, (signal.Signals(number).name + "\\n").encode())
     if number == signal.SIGTERM:
         sys.exit(5)
 for name in sys.argv[1:]:
@@ -301,6 +302,14 @@ def test_nothing_is_left_in_the_temporary_folder(run: Run, tmp_path: Path) -> No
     done = run("--", "sh", "-c", 'stat -c %a "$(dirname "$SLURMWRAP_METRICS")"')
     assert done.stdout == b"700\n"
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_hostile_command_name_is_one_line_of_the_log(run: Run) -> None:
+    """A name with a newline and an escape sequence forges nothing in the log."""
+    done = run("--", "x\n\x1b[2Jslurmwrap: all is well")
+    assert done.returncode == 127
+    assert done.stderr.count(b"\n") == 1
+    assert b"\x1b" not in done.stderr
 
 
 def report_of(stand_in: StandIn) -> dict[str, list[Any]]:

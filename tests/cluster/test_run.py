@@ -191,7 +191,7 @@ def test_torchrun_is_started_once_per_node(
         "--gres=gpu:2",
         f"--output={home}/run-%j.log",
         wrap=f"PATH=$PWD/bin:$PATH exec {SLURMWRAP} run --stage set --launcher torchrun"
-        " --launcher-arg=--max-restarts=1 -- train.py --lr 1e-3",
+        " --launcher-arg=--log-dir=logs -- train.py --lr 1e-3",
         env={
             "SLURMWRAP_STAGING_CACHE_DIR": str(testbed.root / "nodes" / "{node}" / "nvme"),
             "SLURMWRAP_STAGING_HEADROOM": "0",
@@ -205,6 +205,6 @@ def test_torchrun_is_started_once_per_node(
     words = [line.split(" called: ")[1].split(" with ")[0] for line in called]
     assert words[0].startswith("--nproc-per-node=2 --node-rank=0 --nnodes=2 --rdzv-backend=static ")
     assert words[0].replace("--node-rank=0", "--node-rank=1") == words[1]
-    assert words[0].endswith(f" --rdzv-id={job} --max-restarts=1 train.py --lr 1e-3")
+    assert words[0].endswith(f" --rdzv-id={job} --log-dir=logs train.py --lr 1e-3")
     assert "localhost" not in words[0]
     assert f"with {testbed.root}/nodes/gpu2/nvme" in called[1]

@@ -11,24 +11,26 @@ from slurmwrap.runtime.launch import (
     choose_port,
     find_master_address,
     first_failure,
-    set_threads,
+    set_defaults,
     step_environment,
     torchrun_step,
     torchrun_task,
 )
 
 
-def torchrun_words(command: tuple[str, ...]) -> list[str]:
+def torchrun_words(
+    command: tuple[str, ...], *launcher_arguments: str, node_rank: int = 1
+) -> list[str]:
     step = torchrun_step(
         "/usr/bin/srun",
         nodes=2,
         address="gpu1",
         port=12345,
         job_id=7,
-        launcher_arguments=("--max-restarts=2",),
+        launcher_arguments=launcher_arguments,
         command=command,
     )
-    return torchrun_task(4, 1, step[step.index("--") + 1 :])
+    return torchrun_task(4, f"gpu{node_rank + 1}", node_rank, step[step.index("--") + 1 :])
 
 
 def test_torchrun_meets_at_the_first_node() -> None:
@@ -37,7 +39,7 @@ def test_torchrun_meets_at_the_first_node() -> None:
     The node's rank is Slurm's: torchrun's own choice gave rank 0 to any node, and its metrics went
     into a file there that nobody read.
     """
-    assert torchrun_words(("train.py", "--name", "a b\n'c'")) == [
+    assert torchrun_words(("train.py", "--name", "a b\n'c'"), "--log-dir", "a b") == [
         "torchrun",
         "--nproc-per-node=4",
         "--node-rank=1",
@@ -45,11 +47,38 @@ def test_torchrun_meets_at_the_first_node() -> None:
         "--rdzv-backend=static",
         "--rdzv-endpoint=gpu1:12345",
         "--rdzv-id=7",
-        "--max-restarts=2",
+        "--log-dir",
+        "a b",
         "train.py",
         "--name",
         "a b\n'c'",
     ]
+
+
+@pytest.mark.parametrize("asked", [["--max-restarts=2"], ["--max_restarts", "2"]])
+def test_restarts_need_a_meeting_that_can_be_repeated(asked: list[str]) -> None:
+    """With restarts torchrun meets by c10d, where rank 0 stays on the first node, by its address.
+
+    c10d sorts the nodes by the name each gives; seen on PyTorch 2.13: the second one, as localhost.
+    """
+    for node_rank, own in enumerate(
+        (
+            ["--rdzv-conf=is_host=1", "--local-addr=gpu1"],
+            ["--rdzv-conf=is_host=0", "--local-addr=~gpu2"],
+        )
+    ):
+        assert torchrun_words(("train.py",), *asked, node_rank=node_rank) == [
+            "torchrun",
+            "--nproc-per-node=4",
+            *own,
+            "--nnodes=2",
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint=gpu1:12345",
+            "--rdzv-id=7",
+            *asked,
+            "train.py",
+        ]
+    assert "--rdzv-backend=static" in torchrun_words(("train.py",), "--max-restarts=0")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +93,7 @@ def test_torchrun_starts_modules_and_programs_too(
     command: tuple[str, ...], words: list[str]
 ) -> None:
     """torchrun takes its first word for a Python file; programs need --no-python."""
-    assert torchrun_words(command)[8:] == words
+    assert torchrun_words(command)[7:] == words
 
 
 def test_ports_of_jobs_differ_and_are_free() -> None:
@@ -121,7 +150,7 @@ def test_threads_are_torchruns_own_without_its_banner(
 ) -> None:
     """torchrun sets one thread per process where nobody chose, with five lines on every node."""
     environment = dict(variables)
-    set_threads(environment, ["torchrun", *words])
+    set_defaults(environment, ["torchrun", *words])
     assert environment.get("OMP_NUM_THREADS") == threads
 
 
@@ -131,3 +160,13 @@ def test_threads_are_torchruns_own_without_its_banner(
 def test_failure_is_torchruns_not_that_of_those_ended_with_it(status: int, meant: int) -> None:
     """S13: srun ends the other nodes' torchruns with SIGTERM and then gives that, the highest."""
     assert first_failure(status) == meant
+
+
+def test_restarts_do_not_read_the_addresses_of_before() -> None:
+    """Seen on PyTorch 2.13: after one rank failed, the other node dialled the dead processes."""
+    environment: dict[str, str] = {}
+    set_defaults(environment, ["torchrun", "--rdzv-backend=c10d", "train.py"])
+    assert environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    environment = {}
+    set_defaults(environment, ["torchrun", "--rdzv-backend=static", "train.py"])
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in environment
