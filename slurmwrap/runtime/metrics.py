@@ -21,6 +21,9 @@ MAX_STEP = 2**63 - 1
 # A line that fits into one pipe buffer is written whole, also by several processes at once.
 MAX_LINE_BYTES = 4096
 
+# O_NONBLOCK: training must not wait for the reader of a FIFO.
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+
 _said: set[str] = set()
 
 
@@ -53,7 +56,7 @@ def log_metrics(step: int | None = None, /, **values: object) -> None:
         _say_once(f"log_metrics does nothing: {VARIABLE} is not set, so no supervisor listens")
         return
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, _APPENDING, 0o600)
         try:
             for line in _lines(chosen, time.time(), numbers):
                 os.write(descriptor, line)

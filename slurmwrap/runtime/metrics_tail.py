@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from slurmwrap.runtime.metrics import MAX_NAME_LENGTH, MAX_STEP
 
 MAX_LINE_BYTES = 16 * 1024
 _READ_BYTES = 64 * 1024
+_MOST_READS = 256
 _BATCH_BYTES = 256 * 1024
 """Where a batch ends, by an upper estimate of its JSON: with the points of one more line it
 still fits into one message to the daemon."""
@@ -66,13 +68,18 @@ class MetricsTail:
         except OSError:
             return ()
         try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return ()
+            if status.st_size < position.offset:  # begun anew by whoever writes it
+                position.offset, position.in_long_line = 0, False
             for line in _complete_lines(descriptor, position):
                 for point in self._read_line(line, position):
                     points.append(point)
                     size += 80 + 6 * len(point.name)
                 if size > _BATCH_BYTES:
                     break
-        except OSError:  # no regular file, or the disk fails: the job goes on
+        except OSError:  # the disk fails: the job goes on
             return ()
         finally:
             os.close(descriptor)
@@ -162,8 +169,11 @@ class MetricsTail:
 
 
 def _complete_lines(descriptor: int, position: _Position) -> Iterator[bytes]:
-    """Complete lines from the position on; it is moved behind each line before it is given."""
-    while True:
+    """Complete lines from the position on; it is moved behind each line before it is given.
+
+    Of a line that never ends no more than some is read at a time.
+    """
+    for _ in range(_MOST_READS):
         data = os.pread(descriptor, _READ_BYTES, position.offset)
         start = 0
         while (end := data.find(b"\n", start)) >= 0:

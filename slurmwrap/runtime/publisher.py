@@ -17,6 +17,8 @@ _MESSAGES_PER_ROUND = 20
 _WARNINGS_REMEMBERED = 200
 _UNKNOWN_ROUNDS = 3
 
+_PhaseKey = tuple[str, str, int]
+
 Send = Callable[[RunEvents], RunWarnings]
 """Client.call("push_run_events", ...); raises SlurmwrapError when the daemon is away."""
 
@@ -51,7 +53,7 @@ class Publisher:
         self._interval_seconds = interval_seconds
         self._talk = talk
         self._warn = warn
-        self._unsent: dict[tuple[str, str, int], Phase] = {}
+        self._unsent: dict[_PhaseKey, Phase] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_finishing = False
@@ -128,7 +130,12 @@ class Publisher:
                 self._last_refusal = error.message
                 self._talk(f"slurmwrapd refuses events of this job: {error.message}; dropped")
             answer = RunWarnings()
-        self._tail.commit()
+            # Of phases and metrics in one message, the metrics may be good: they go alone next.
+            is_taken = not (phases and points)
+        else:
+            is_taken = True
+        if is_taken:
+            self._tail.commit()
         with self._lock:
             for key, phase in phases.items():
                 if self._unsent.get(key) is phase:

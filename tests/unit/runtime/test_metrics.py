@@ -132,6 +132,13 @@ def test_broken_file_does_not_stop_training(
     assert capsys.readouterr().err.count("No such file or directory; metrics are lost") == 1
 
 
+def test_fifo_does_not_stop_training(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A FIFO that nobody reads: said once, and training goes on."""
+    os.mkfifo(file)
+    log_metrics(1, loss=1.0)
+    assert "metrics are lost" in capsys.readouterr().err
+
+
 def test_import_is_light() -> None:
     """Training scripts pay for the standard library only."""
     script = (

@@ -167,3 +167,31 @@ def test_names_beyond_the_limit_are_told(file: Path, tail: MetricsTail) -> None:
     assert points[-1] == point("m0", 2, 2.0)
     [problem] = tail.new_problems()
     assert "more than 200 different metrics" in problem
+
+
+def test_file_begun_anew_is_read_anew(file: Path, tail: MetricsTail) -> None:
+    """Training that opens the file with "w" after a restart is heard again."""
+    append(file, *(json.dumps({"step": step, "values": {"loss": 1}}) for step in range(50)))
+    assert len(tail.peek()) == 50
+    tail.commit()
+    file.write_text('{"step": 50, "values": {"loss": 0.5}}\n')
+    assert tail.peek() == (point("loss", 50, 0.5),)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "endless"])
+def test_what_is_no_file_is_left_alone(file: Path, tail: MetricsTail, kind: str) -> None:
+    """A FIFO would wait for its writer, and /dev/zero never ends."""
+    if kind == "fifo":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    assert tail.peek() == ()
+
+
+def test_line_of_gigabytes_is_read_in_pieces(file: Path, tail: MetricsTail) -> None:
+    """A line that hardly ends takes neither memory nor, at one time, more than a moment."""
+    with file.open("wb") as out:
+        out.truncate(1 << 40)
+    assert tail.peek() == ()
+    tail.commit()
+    assert tail.new_problems() == [f"{file} has lines that are no metrics; skipped"]

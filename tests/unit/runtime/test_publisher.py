@@ -191,3 +191,27 @@ def test_refused_events_do_not_hold_up_the_rest(
     received = [daemon.received.get_nowait() for _ in range(daemon.received.qsize())]
     assert [item for events in received for item in events.phases] == [phase("running")]
     assert log == ["slurmwrapd refuses events of this job: phase 'x' can't be; dropped"]
+
+
+def test_refused_phases_do_not_take_metrics_with_them(
+    tmp_path: Path,
+    daemon: RecordedDaemon,
+    log: list[str],
+    make_publisher: Callable[[float], Publisher],
+) -> None:
+    """A job with more phases than the daemon keeps is still watched by its metrics."""
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "values": {"loss": 2}}\n')
+    refusing = daemon.__call__
+
+    def refuse_phases(events: RunEvents) -> RunWarnings:
+        daemon.error = UsageError("a run may have 500 phases") if events.phases else None
+        return refusing(events)
+
+    publisher = make_publisher(3600)
+    publisher._send = refuse_phases
+    publisher.note_phases([phase("running")])
+    publisher.start()
+    publisher.finish(10)
+    received = [daemon.received.get_nowait() for _ in range(daemon.received.qsize())]
+    assert [item.name for events in received for item in events.metrics] == ["loss"]
+    assert log == ["slurmwrapd refuses events of this job: a run may have 500 phases; dropped"]
