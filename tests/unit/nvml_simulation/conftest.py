@@ -57,15 +57,18 @@ def driver(start: Callable[..., Reader]) -> Reader:
 def burn(built: Path, state: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     children = []
 
-    def start_burn(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    def start_burn(
+        *arguments: str, used_cards: int = 1, **environment: str
+    ) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(
             [built / "testbed-burn", *arguments],
             env={"SLURMWRAP_TESTBED_NVML": str(state), **environment},
         )
         children.append(child)
         deadline = time.monotonic() + 5
-        while not list((state / "use").glob(f"*.{child.pid}")) and child.poll() is None:
-            assert time.monotonic() < deadline, "burn left no file"
+        # Not the hidden ones: those have not got their name yet.
+        while _count_uses(state, child.pid) < used_cards and child.poll() is None:
+            assert time.monotonic() < deadline, "burn left too few files"
             time.sleep(0.005)
         return child
 
@@ -73,3 +76,7 @@ def burn(built: Path, state: Path) -> Iterator[Callable[..., subprocess.Popen[by
     for child in children:
         child.kill()
         child.wait()
+
+
+def _count_uses(state: Path, pid: int) -> int:
+    return len(list((state / "use").glob(f"[0-9]*.{pid}")))

@@ -29,7 +29,7 @@ pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
 def test_burn_uses_the_cards_slurm_names_by_minor_number(
     driver: Reader, burn: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    child = burn("--util", "90", "--memory-mib", "7000", SLURM_JOB_GPUS="0,2")
+    child = burn("--util", "90", "--memory-mib", "7000", used_cards=2, SLURM_JOB_GPUS="0,2")
     assert utils(driver) == [0, 90, 0, 90]  # minors 3, 2, 1, 0
     processes = driver.ask("[vars(p) for p in n.nvmlDeviceGetComputeRunningProcesses(card(3))]")
     assert [(p["pid"], p["usedGpuMemory"]) for p in processes] == [(child.pid, 7000 << 20)]
@@ -68,7 +68,7 @@ def test_burns_on_one_card_add_up(
     driver: Reader, burn: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     burn("--util", "30", "--cards", "0")
-    burn("--util", "25", "--cards", "0-1")
+    burn("--util", "25", "--cards", "0-1", used_cards=2)
     burn("--pattern", "60:100,0:100", "--cards", "1")
     assert utils(driver) == [0, 0, 85, 55]
     burn("--util", "90", "--cards", "1")
