@@ -114,10 +114,10 @@ class Ledger:
         return self._select(_ENTRIES_OF_KIND, (kind, since))
 
     def owed(self, now: int, limit: int) -> list[OwedMessage]:
-        """Messages that are due to be sent, oldest first."""
+        """Messages that are due to be sent: those that failed least often, the oldest first."""
         rows = self._database.query(
             "SELECT id, role, recipient, subject, body, attempts, created_at FROM outbox"
-            " WHERE delivered_at IS NULL AND next_attempt_at <= ? ORDER BY id LIMIT ?",
+            " WHERE delivered_at IS NULL AND next_attempt_at <= ? ORDER BY attempts, id LIMIT ?",
             (now, limit),
         )
         return [
@@ -154,10 +154,12 @@ class Ledger:
             )
 
     def undelivered(self) -> tuple[int, int | None, str]:
-        """How many messages wait, since when the oldest does, and its last error."""
+        """How many messages wait, since when the oldest does, and why; none wait before one
+        was tried in vain.
+        """
         row = self._database.query_one(
             "SELECT count(*) AS waiting, min(created_at) AS since FROM outbox"
-            " WHERE delivered_at IS NULL AND attempts > 0"
+            " WHERE delivered_at IS NULL"
         )
         worst = self._database.query_one(
             "SELECT last_error FROM outbox WHERE delivered_at IS NULL AND attempts > 0"
