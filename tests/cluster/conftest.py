@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[Testbed]:
-    """Testbed $SLURMWRAP_TESTBED_NAME (or `test`): used if it is up, else up for the session."""
+    """Testbed $SLURMWRAP_TESTBED_NAME (or `test`): used if it is up, else up for the session.
+
+    Tests that run side by side have an instance each.
+    """
     name = os.environ.get("SLURMWRAP_TESTBED_NAME") or "test"
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker:
+        name = f"{name}-{worker}"
     try:
         packages.check_machine()
     except NotSupported as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster
 
-OWN_TESTBED = "slurmtests"
+OWN_TESTBED = os.environ.get("SLURMWRAP_TESTBED_NAME", "test") + "-away"
 
 
 @pytest.fixture(scope="module")
