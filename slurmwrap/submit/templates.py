@@ -79,7 +79,7 @@ def find_templates(folders: list[Path]) -> dict[str, Path]:
     """The file of each template's name; a folder that comes first wins."""
     found: dict[str, Path] = {}
     for folder in folders:
-        for path in sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []:
+        for path in sorted(folder.glob(f"*{SUFFIX}")) if os.path.isdir(folder) else []:
             found.setdefault(path.name.removesuffix(SUFFIX), path)
     return dict(sorted(found.items()))
 
@@ -106,7 +106,8 @@ def load_template(name: str, folders: list[Path]) -> Template:
 
 def _direct_hit(name: str, folders: list[Path]) -> Path | None:
     candidates = (folder / f"{name}{SUFFIX}" for folder in folders)
-    return next((path for path in candidates if path.is_file()), None)
+    # A folder that can't be entered (another's HOME, after sudo) is none: Path.is_file raises.
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def read_template(path: Path) -> Template:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,22 @@ def test_the_first_folder_wins(tmp_path: Path) -> None:
     folders = [tmp_path / "user", tmp_path / "missing", tmp_path / "site"]
     assert load_template("single", folders).path == mine
     assert find_templates(folders) == {"other": other, "single": mine}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can act as another user")
+def test_a_folder_that_can_not_be_entered_is_none(tmp_path: Path) -> None:
+    """After `su` without `-`, HOME is another user's: that is no failure."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates/mine.sbatch.j2").write_text(HEADER + BODY, encoding="utf-8")
+    tmp_path.chmod(0o700)
+    folders = [tmp_path / "templates"]
+    os.seteuid(65534)
+    try:
+        assert find_templates(folders) == {}
+        with pytest.raises(UnknownNameError, match="none are known"):
+            load_template("mine", folders)
+    finally:
+        os.seteuid(0)
 
 
 def test_a_slash_makes_it_a_path(tmp_path: Path) -> None:
