@@ -208,3 +208,18 @@ def test_torchrun_is_started_once_per_node(
     assert words[0].endswith(f" --rdzv-id={job} --log-dir=logs train.py --lr 1e-3")
     assert "localhost" not in words[0]
     assert f"with {testbed.root}/nodes/gpu2/nvme" in called[1]
+
+
+def test_next_job_removes_what_a_killed_one_left(
+    testbed: Testbed, home: Path, submit: Callable[..., int]
+) -> None:
+    """S7, S26: the supervisor is killed outright; the user's next job on the node cleans up."""
+    killed = submit("-- sh -c " + shlex.quote('echo "$SLURMWRAP_METRICS"; kill -9 $PPID'))
+    _, log = wait_for_end(testbed, home, killed)
+    folder = Path(next(line for line in log.splitlines() if "metrics.jsonl" in line)).parent
+    assert folder.name.startswith(f"slurmwrap-{killed}-")
+    assert folder.is_dir()
+    waiting = f"while [ -e {folder} ]; do sleep 0.1; done"
+    row, log = wait_for_end(testbed, home, submit("-- sh -c " + shlex.quote(waiting)))
+    assert row["ExitCode"] == "0:0"
+    assert f"removed {folder.name}, which a job that was killed had left" in log
