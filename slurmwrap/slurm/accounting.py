@@ -40,6 +40,12 @@ _REQUIRED_FIELDS = (
 _OPTIONAL_FIELDS = ("DBIndex", "Reservation", "WCKey", "JobName")
 """Asked for where `sacct --helpformat` has them; what users choose comes last."""
 
+_QUESTIONS = ((), ("--state=RUNNING",))
+"""A window without states leaves out runs whose time of eligibility slurmdbd does not know: for
+seconds after their start, also when they have ended meanwhile, and for ever if slurmctld dies
+then. A window with RUNNING has every run that was on nodes in it, whatever became of it (both
+seen on 22.05), but not those that are suspended."""
+
 
 class RecordBatch(Struct, frozen=True, kw_only=True):
     """What slurmdbd had for a window."""
@@ -82,7 +88,13 @@ class AccountingRecords:
 
     def _read_page(
         self, start: int, end: int, rejected: dict[str, None]
-    ) -> tuple[AccountingRecord, ...]:
+    ) -> Iterator[AccountingRecord]:
+        for states in _QUESTIONS:
+            yield from self._ask(start, end, states, rejected)
+
+    def _ask(
+        self, start: int, end: int, states: tuple[str, ...], rejected: dict[str, None]
+    ) -> Iterator[AccountingRecord]:
         # Nobody can put a delimiter into a job name that is made up after the job.
         delimiter = f"\x1f{secrets.token_hex(8)}\x1f"
         fields = self._choose_fields()
@@ -93,6 +105,7 @@ class AccountingRecords:
             "--allocations",
             "--noheader",
             "--parsable2",
+            *states,
             f"--delimiter={delimiter}",
             f"--starttime={_format_time(start)}",
             f"--endtime={_format_time(end)}",
@@ -113,7 +126,7 @@ class AccountingRecords:
         unlisted = batch.rejected_count - len(batch.rejected)
         if unlisted:
             rejected[f"{unlisted} more rows from {_format_time(start)}Z on"] = None
-        return tuple(_begin_at_resize(record) for record in batch.records)
+        yield from map(_begin_at_resize, batch.records)
 
     def _choose_fields(self) -> tuple[str, ...]:
         """The fields that this sacct has, of those that we know what to do with.

@@ -87,15 +87,18 @@ def set_days(slurm, **days: str) -> None:
 
 
 def test_what_sacct_is_asked(slurm, records: AccountingRecords) -> None:
-    """All users, every run of a requeued job, no steps, no state filter, no -T, ISO times."""
+    """All users, every run of a requeued job, no steps, no -T, ISO times; once without states
+    and once for what was on nodes, since each leaves out what the other has."""
     set_days(slurm, d01="")
     batch = records.read_records(DAY, DAY + 600)
     assert batch.records == ()
-    (call,) = [call for call in slurm.calls("sacct") if "--helpformat" not in call]
-    assert {"--allusers", "--duplicates", "--allocations", "--noheader"} <= set(call.split())
-    assert "--starttime=2026-12-01T00:00:00 --endtime=2026-12-01T00:10:00" in call
-    assert not re.search(r"--state| -s|--truncate| -T", call)
-    assert call.endswith("--format=" + ",".join(FIELDS))
+    calls = [call for call in slurm.calls("sacct") if "--helpformat" not in call]
+    for call in calls:
+        assert {"--allusers", "--duplicates", "--allocations", "--noheader"} <= set(call.split())
+        assert "--starttime=2026-12-01T00:00:00 --endtime=2026-12-01T00:10:00" in call
+        assert not re.search(r" -s|--truncate| -T", call)
+        assert call.endswith("--format=" + ",".join(FIELDS))
+    assert [re.findall(r"--state\S*", call) for call in calls] == [[], ["--state=RUNNING"]]
 
 
 def test_the_delimiter_is_new_each_time(slurm, records: AccountingRecords) -> None:
@@ -104,7 +107,7 @@ def test_the_delimiter_is_new_each_time(slurm, records: AccountingRecords) -> No
     for _ in range(2):
         records.read_records(DAY, DAY + 600)
     marks = re.findall("--delimiter=(\x1f[0-9a-f]{16}\x1f)", "\n".join(slurm.calls("sacct")))
-    assert len(set(marks)) == 2
+    assert len(set(marks)) == len(marks) == 4
 
 
 def test_a_record_in_full(slurm, records: AccountingRecords) -> None:
