@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlite_utils import Database
 
@@ -145,6 +145,12 @@ class StoreDatabase:
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[sqlite3.Row]:
         """All rows of a question."""
         return self.connection.execute(sql, parameters).fetchall()
+
+    def query_plain(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a question as plain tuples: for many rows that are read at once."""
+        cursor = self.connection.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, parameters).fetchall()
 
     def query_one(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Row | None:
         """The first row of a question, if any."""

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 from slurmwrap.model import Card, CardProcess, CardReading, ReadStatus
 from slurmwrap.store.database import StoreDatabase
 
-_INSERT = (
-    "INSERT OR IGNORE INTO reading (node, card_index, ended_at, started_at, status, reads,"
+_COLUMNS = (
+    "node, card_index, ended_at, started_at, status, reads,"
     " failed_reads, utilisation_mean, utilisation_max, histogram, memory_used_bytes,"
     " memory_total_bytes, power_mean_watts, power_max_watts, energy_joules,"
-    " temperature_celsius, sm_clock_mhz, ecc_uncorrected, uuid, gpu_name, processes, error,"
-    " received_at)"
+    " temperature_celsius, sm_clock_mhz, ecc_uncorrected, uuid, gpu_name, processes, error"
+)
+_INSERT = (
+    f"INSERT OR IGNORE INTO reading ({_COLUMNS}, received_at)"  # noqa: S608
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+_STATUSES = {status.value: status for status in ReadStatus}
+_histogram_decoder = msgspec.json.Decoder(tuple[int, ...])
+_processes_decoder = msgspec.json.Decoder(tuple[CardProcess, ...])
 
 
 class Readings:
@@ -77,11 +85,13 @@ class Readings:
         """Per card its readings that touch ``[start, end)``, in order of time."""
         return {
             card: tuple(
-                _reading(row)
-                for row in self._database.query(
-                    "SELECT * FROM reading WHERE node = ? AND card_index = ? AND ended_at > ?"
-                    " AND started_at < ? ORDER BY ended_at",
-                    (card.node, card.index, start, end),
+                map(
+                    _reading,
+                    self._database.query_plain(
+                        f"SELECT {_COLUMNS} FROM reading WHERE node = ? AND card_index = ?"  # noqa: S608
+                        " AND ended_at > ? AND started_at < ? ORDER BY ended_at",
+                        (card.node, card.index, start, end),
+                    ),
                 )
             )
             for card in cards
@@ -105,11 +115,12 @@ class Readings:
     def newest_since(self, since: int) -> dict[Card, CardReading]:
         """The newest reading of every card that sent one after ``since``."""
         # SQLite takes the other columns from the row that holds the maximum.
-        rows = self._database.query(
-            "SELECT *, max(ended_at) FROM reading WHERE ended_at > ? GROUP BY node, card_index",
+        rows = self._database.query_plain(
+            f"SELECT {_COLUMNS}, max(ended_at) FROM reading WHERE ended_at > ?"  # noqa: S608
+            " GROUP BY node, card_index",
             (since,),
         )
-        return {Card(row["node"], row["card_index"]): _reading(row) for row in rows}
+        return {Card(row[0], row[1]): _reading(row[:-1]) for row in rows}
 
 
 def _row(item: CardReading, received_at: int) -> tuple[object, ...]:
@@ -140,33 +151,45 @@ def _row(item: CardReading, received_at: int) -> tuple[object, ...]:
     )
 
 
-def _reading(row: sqlite3.Row) -> CardReading:
-    histogram, processes = row["histogram"], row["processes"]
+def _reading(row: tuple[Any, ...]) -> CardReading:
+    """A row of _COLUMNS; called for every reading of every window, so it is kept lean."""
+    (
+        node, index, ended_at, started_at, status, reads, failed_reads, mean, highest, histogram,
+        memory_used, memory_total, power_mean, power_max, energy, temperature, clock, ecc, uuid,
+        gpu_name, processes, error,
+    ) = row  # fmt: skip
     return CardReading(
-        node=row["node"],
-        index=row["card_index"],
-        ended_at=row["ended_at"],
-        started_at=row["started_at"],
-        status=ReadStatus(row["status"]),
-        reads=row["reads"],
-        failed_reads=row["failed_reads"],
-        utilisation_mean=row["utilisation_mean"],
-        utilisation_max=row["utilisation_max"],
-        histogram=None
-        if histogram is None
-        else msgspec.json.decode(histogram, type=tuple[int, ...]),
-        memory_used_bytes=row["memory_used_bytes"],
-        memory_total_bytes=row["memory_total_bytes"],
-        power_mean_watts=row["power_mean_watts"],
-        power_max_watts=row["power_max_watts"],
-        energy_joules=row["energy_joules"],
-        temperature_celsius=row["temperature_celsius"],
-        sm_clock_mhz=row["sm_clock_mhz"],
-        ecc_uncorrected=row["ecc_uncorrected"],
-        uuid=row["uuid"],
-        gpu_name=row["gpu_name"],
-        processes=None
-        if processes is None
-        else msgspec.json.decode(processes, type=tuple[CardProcess, ...]),
-        error=row["error"],
+        node=node,
+        index=index,
+        ended_at=ended_at,
+        started_at=started_at,
+        status=_STATUSES[status],
+        reads=reads,
+        failed_reads=failed_reads,
+        utilisation_mean=mean,
+        utilisation_max=highest,
+        histogram=None if histogram is None else _decode_histogram(histogram),
+        memory_used_bytes=memory_used,
+        memory_total_bytes=memory_total,
+        power_mean_watts=power_mean,
+        power_max_watts=power_max,
+        energy_joules=energy,
+        temperature_celsius=temperature,
+        sm_clock_mhz=clock,
+        ecc_uncorrected=ecc,
+        uuid=uuid,
+        gpu_name=gpu_name,
+        processes=None if processes is None else _decode_processes(processes),
+        error=error,
     )
+
+
+@lru_cache(maxsize=65536)
+def _decode_histogram(text: str) -> tuple[int, ...]:
+    return _histogram_decoder.decode(text)
+
+
+@lru_cache(maxsize=65536)
+def _decode_processes(text: str) -> tuple[CardProcess, ...]:
+    """Interval after interval a card has the same processes."""
+    return _processes_decoder.decode(text)
