@@ -1,7 +1,8 @@
 """How long a command takes to start, against the bare interpreter with click, and sbatch.
 
 Every round runs each command once, in turns, so that a slow moment of the machine hits all alike.
-A ratio is the median of the rounds' own ratios. The commands compared must be compiled (.pyc), as
+A ratio is the median of the rounds' own ratios; that of processor time is steadier than that of
+elapsed time where other work runs beside. The commands compared must be compiled (.pyc), as
 an installed wheel is. Submission is measured where a testbed is up; its jobs are held, and
 cancelled at the end.
 """
@@ -10,15 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROUNDS = 25
 USER = "swt-alice"
@@ -61,24 +63,38 @@ TARGETS = {
 }
 """Per command, the commands that its time is compared with, summed, and the largest ratio."""
 
-Seconds = dict[str, list[float]]
-Measure = Callable[[], tuple[float, str]]
+
+class Measured(NamedTuple):
+    """One call of a command."""
+
+    seconds: float
+    processor_seconds: float
+    output: str
 
 
-def measure_seconds(words: list[str], **how: Any) -> tuple[float, str]:
-    begun = time.perf_counter()
+Measure = Callable[[], Measured]
+
+
+def measure_once(words: list[str], **how: Any) -> Measured:
+    begun, used = time.perf_counter(), processor_seconds()
     done = subprocess.run(words, capture_output=True, timeout=60, check=True, text=True, **how)
-    return time.perf_counter() - begun, done.stdout
+    return Measured(time.perf_counter() - begun, processor_seconds() - used, done.stdout)
 
 
-def measure_all(commands: Mapping[str, Measure]) -> Seconds:
-    times: Seconds = {name: [] for name in commands}
+def processor_seconds() -> float:
+    """What the processes that have ended so far used."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure_all(commands: Mapping[str, Measure]) -> dict[str, list[Measured]]:
+    results: dict[str, list[Measured]] = {name: [] for name in commands}
     for number in range(ROUNDS + 1):
         for name, measure in commands.items():
-            seconds, _ = measure()
+            measured = measure()
             if number:  # the first round fills the page cache
-                times[name].append(seconds)
-    return times
+                results[name].append(measured)
+    return results
 
 
 def find_testbed() -> dict[str, Any] | None:
@@ -98,37 +114,49 @@ def submission_commands(facts: dict[str, Any], jobs: list[str]) -> dict[str, Mea
     environment = {"PATH": os.environ["PATH"], "SLURM_CONF": facts["slurm_conf"], "HOME": home}
     how = {"user": USER, "group": USER, "extra_groups": [], "cwd": home, "env": environment}
     hold = ["--sbatch", "hold"]
-    _, script = measure_seconds([SLURMWRAP, "submit", "--dry-run", *hold, *REQUEST], **how)
+    script = measure_once([SLURMWRAP, "submit", "--dry-run", *hold, *REQUEST], **how).output
 
-    def measure(words: list[str], **more: Any) -> tuple[float, str]:
-        seconds, answer = measure_seconds(words, **how, **more)
-        jobs.append(answer.partition(";")[0].strip())
-        return seconds, answer
+    def measure(words: list[str], **more: Any) -> Measured:
+        measured = measure_once(words, **how, **more)
+        jobs.append(measured.output.partition(";")[0].strip())
+        return measured
 
     return {
-        DRY_RUN: partial(measure_seconds, COMMANDS[DRY_RUN], **how),
+        DRY_RUN: partial(measure_once, COMMANDS[DRY_RUN], **how),
         SBATCH: partial(measure, ["sbatch", "--parsable"], input=script),
         SUBMIT: partial(measure, [SLURMWRAP, "submit", *hold, *REQUEST]),
     }
 
 
-def report(times: Seconds) -> bool:
+def report(results: dict[str, list[Measured]]) -> bool:
     """Print a line per command; whether every target was kept."""
     kept = True
-    for name, values in times.items():
-        least, median = min(values) * 1000, statistics.median(values) * 1000
+    for name, measured in results.items():
+        elapsed = [one.seconds for one in measured]
+        least, median = min(elapsed) * 1000, statistics.median(elapsed) * 1000
         line = f"{name:28} min {least:6.1f}  median {median:6.1f} ms"
         base, target = TARGETS.get(name, ([CLICK], None))
-        if all(other in times for other in base):
-            sums = [sum(parts) for parts in zip(*(times[other] for other in base), strict=True)]
-            ratios = [value / total for value, total in zip(values, sums, strict=True)]
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            line += f"  {middle:5.2f} ({low:.2f} to {high:.2f}) x {' + '.join(base)}"
+        if all(other in results for other in base):
+            others = list(zip(*(results[other] for other in base), strict=True))
+            low, ratio, high = quartiles(
+                one.seconds / sum(other.seconds for other in round_)
+                for one, round_ in zip(measured, others, strict=True)
+            )
+            _, processor_ratio, _ = quartiles(
+                one.processor_seconds / sum(other.processor_seconds for other in round_)
+                for one, round_ in zip(measured, others, strict=True)
+            )
+            line += f"  {ratio:5.2f} ({low:.2f} to {high:.2f}), processor {processor_ratio:5.2f}"
+            line += f" x {' + '.join(base)}"
             if target is not None:
-                kept = kept and middle <= target
-                line += f", target {target}{'' if middle <= target else ': MISSED'}"
+                kept = kept and ratio <= target
+                line += f", target {target}{'' if ratio <= target else ': MISSED'}"
         print(line)
     return kept
+
+
+def quartiles(ratios: Iterable[float]) -> list[float]:
+    return statistics.quantiles(ratios, n=4)
 
 
 def main() -> int:
@@ -143,7 +171,7 @@ def measure_and_judge(site_file: str) -> int:
     commands = {**COMMANDS, CONFIGURED: list(COMMANDS[DRY_RUN])}
     commands[CONFIGURED][1:1] = ["--config", site_file]
     kept = report(
-        measure_all({name: partial(measure_seconds, words) for name, words in commands.items()})
+        measure_all({name: partial(measure_once, words) for name, words in commands.items()})
     )
     facts = find_testbed()
     if facts is not None:
