@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from slurmwrap.api import CardStatus, JobStatus, RuleView, StatusAnswer, StatusQuestion
+import msgspec
+
+from slurmwrap.api import (
+    MAX_MESSAGE_BYTES,
+    CardStatus,
+    JobStatus,
+    RuleView,
+    StatusAnswer,
+    StatusQuestion,
+)
 from slurmwrap.billing.rating import cost_of
 from slurmwrap.errors import NotFoundError, NotPermittedError, UsageError
 from slurmwrap.model import AccountingRecord, Card, CardReading, MetricPoint, ReadStatus
@@ -17,6 +27,9 @@ from slurmwrapd.service import Service
 from slurmwrapd.watch import judge_run
 
 _MOST_JOBS = 100
+_MOST_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
+# Askers wait 10 s (daemon.request_timeout), with the way here and back.
+_LONGEST_ANSWER_SECONDS = 4
 _SLOTS = 40
 _PLOT_SECONDS = 2 * 3600
 _LONGEST_LOOK_SECONDS = 86400
@@ -35,10 +48,7 @@ def answer_status(service: Service, asker: Asker, question: StatusQuestion) -> S
     """
     now = service.clock.now()
     if question.job:
-        runs = _runs_of_job(service, asker, question.job)
-        return StatusAnswer(
-            now=now, jobs=tuple(describe_run(service, stored, now) for stored in runs)
-        )
+        return _answer(service, _runs_of_job(service, asker, question.job), now)
     if question.user and question.user != asker.user and not asker.is_administrator:
         raise NotPermittedError(
             f"the jobs of {question.user!r} are not yours to list",
@@ -54,11 +64,23 @@ def answer_status(service: Service, asker: Asker, question: StatusQuestion) -> S
         ended_since=now - question.ended_within_seconds,
         limit=_MOST_JOBS + 1,
     )
-    return StatusAnswer(
-        now=now,
-        jobs=tuple(describe_run(service, stored, now) for stored in runs[:_MOST_JOBS]),
-        truncated=len(runs) > _MOST_JOBS,
-    )
+    return _answer(service, runs, now)
+
+
+def _answer(service: Service, runs: Sequence[StoredRun], now: int) -> StatusAnswer:
+    """As many of the runs as fit into one message and are described before the asker gives up."""
+    started = time.monotonic()
+    jobs: list[JobStatus] = []
+    size = 0
+    for stored in runs[:_MOST_JOBS]:
+        if jobs and time.monotonic() - started > _LONGEST_ANSWER_SECONDS:
+            break
+        job = describe_run(service, stored, now)
+        size += len(msgspec.json.encode(job))
+        if jobs and size > _MOST_BYTES:
+            break
+        jobs.append(job)
+    return StatusAnswer(now=now, jobs=tuple(jobs), truncated=len(jobs) < len(runs))
 
 
 def describe_run(service: Service, stored: StoredRun, now: int) -> JobStatus:
@@ -119,7 +141,7 @@ def _runs_of_job(service: Service, asker: Asker, job: str) -> list[StoredRun]:
         )
     # Ids are recycled: only runs of the newest submission of that id.
     newest = max(stored.run.key.start for stored in seen)
-    return [stored for stored in seen if stored.run.key.start > newest - 90 * 86400][:_MOST_JOBS]
+    return [stored for stored in seen if stored.run.key.start > newest - 90 * 86400]
 
 
 def _state(stored: StoredRun) -> str:
@@ -162,7 +184,8 @@ def _slots(
             sums[slot] += item.utilisation_mean * item.reads
             counts[slot] += item.reads
     return tuple(
-        total / count if count else None for total, count in zip(sums, counts, strict=True)
+        round(total / count, 1) if count else None
+        for total, count in zip(sums, counts, strict=True)
     )
 
 

@@ -29,7 +29,16 @@ from slurmwrap.errors import (
     UnknownNameError,
     UsageError,
 )
-from slurmwrap.model import AccountingRecord, Card, CardAllocation, JobRun, RunKey
+from slurmwrap.model import (
+    AccountingRecord,
+    Card,
+    CardAllocation,
+    CardReading,
+    JobRun,
+    MetricPoint,
+    ReadStatus,
+    RunKey,
+)
 
 ACCOUNTS = "root|\nlab|proxy\nvision|news\nnlp|\n"
 ASSOCIATIONS = (
@@ -235,3 +244,57 @@ def test_an_account_that_nobody_knows_is_named(peopled: Served) -> None:
     """A mistyped account is no empty bill."""
     with pytest.raises(SlurmwrapError, match="no account 'visoin'"):
         peopled.ask(OWNER, "bill", month="2026-11", account="visoin")
+
+
+def test_a_list_of_many_jobs_fits_and_comes_in_time(peopled: Served) -> None:
+    """A user with more jobs than a message holds gets the newest, and is told of the rest."""
+    now = int(time.time())
+    cards = [
+        tuple(CardAllocation(card=Card(f"n{job}", index), gpu_type="a100") for index in range(8))
+        for job in range(120)
+    ]
+    runs = [make_run(1000 + job, OTHER, cards=cards[job]) for job in range(120)]
+    peopled.service.store.runs.record_seen(runs, now)
+    for stored in peopled.service.store.runs.on_nodes():
+        peopled.service.store.runs.add_events(
+            stored.id,
+            phases=[],
+            metrics=[
+                MetricPoint(name=f"{'m' * 100}{name}", step=step, value=0.1, at=now)
+                for name in range(20)
+                for step in range(20)
+            ],
+            watch=None,
+        )
+    readings = [
+        CardReading(
+            node=f"n{job}",
+            index=index,
+            started_at=now - 30,
+            ended_at=now,
+            status=ReadStatus.OK,
+            reads=3,
+            utilisation_mean=100 / 3,
+        )
+        for job in range(120)
+        for index in range(8)
+    ]
+    peopled.service.store.readings.add(readings, now)
+    started = time.monotonic()
+    answer = peopled.ask(OTHER, "job_status")
+    assert time.monotonic() - started < 8
+    assert answer["truncated"]
+    assert len(answer["jobs"]) >= 10
+    ids = [job["run"]["job_id"] for job in answer["jobs"]]
+    assert ids == sorted(ids, reverse=True)
+
+
+def test_one_job_with_hundreds_of_tasks_fits_too(peopled: Served) -> None:
+    """Asking for an array gives the newest tasks that fit."""
+    now = int(time.time())
+    runs = [
+        make_run(2000 + task, OTHER, array_job_id=2000, array_task_id=task) for task in range(150)
+    ]
+    peopled.service.store.runs.record_seen(runs, now)
+    answer = peopled.ask(OTHER, "job_status", job="2000")
+    assert (len(answer["jobs"]), answer["truncated"]) == (100, True)
