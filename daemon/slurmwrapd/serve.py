@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import pwd
+import resource
 import signal
 import socket
 import threading
@@ -47,6 +48,9 @@ from slurmwrapd.systemd import READY, STOPPING, WATCHDOG, notify
 from slurmwrapd.watch import watch
 
 log = logging.getLogger("slurmwrapd")
+
+_FILES = 8192
+_CONNECTIONS = 2048
 
 TASKS: dict[str, Callable[[Service], str]] = {
     "collect": collect,
@@ -98,6 +102,7 @@ def serve(config: Config, load: Callable[[], Config]) -> None:
         SlurmwrapError: rules, prices or a database that can't be used.
     """
     _check_user(config)
+    _raise_file_limit()
     with (
         only_instance(Path(config.daemon.database)),
         closing(open_listener(config.daemon.bind)) as listener,
@@ -172,13 +177,27 @@ def open_listener(bind: str) -> socket.socket:
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"daemon.bind: {bind!r} is not ADDRESS:PORT, e.g. 127.0.0.1:8642")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends without delay only on sockets that say that they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host.strip("[]"), int(port)), family=family, backlog=1024)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host.strip("[]"), int(port)))
+        listener.listen(1024)
+        return listener
     except OSError as error:
+        listener.close()
         raise ConfigError(
             f"can't listen at {bind} (daemon.bind): {error.strerror}",
             hint="is another program using that address? `ss -ltnp` says which",
         ) from error
+
+
+def _raise_file_limit() -> None:
+    """Room for every connection: systemd gives 1,024 files, and more to those who ask."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def make_server(service: Service) -> uvicorn.Server:
@@ -193,7 +212,7 @@ def make_server(service: Service) -> uvicorn.Server:
         log_config=None,
         access_log=False,
         lifespan="off",
-        limit_concurrency=1024,
+        limit_concurrency=_CONNECTIONS,
         # Shorter than the interval of agents and jobs: thousands would stay connected.
         timeout_keep_alive=5,
         timeout_graceful_shutdown=10,

@@ -16,6 +16,9 @@ import urllib3
 from fake_slurm import FakeSlurm
 from served import PATIENCE, wait_until
 
+from slurmwrap.errors import ConfigError
+from slurmwrapd.serve import open_listener
+
 PROGRAM = [sys.executable, "-c", "from slurmwrapd.cli import main; main()"]
 
 
@@ -88,6 +91,27 @@ def test_a_taken_port_ends_it_before_anything_is_done(serving: Serving) -> None:
     assert "Traceback" not in serving.log()
     assert serving.slurm.asked("squeue") == 0
     assert not (serving.folder / "slurmwrap.db").exists()
+
+
+def test_answers_are_sent_without_delay() -> None:
+    """An answer of two writes must not wait 40 ms for the asker's acknowledgement."""
+    with open_listener("127.0.0.1:0") as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize("bind", ["8642", ":8642", "127.0.0.1:", "127.0.0.1:99999", "256.1.1.1:1"])
+def test_an_address_that_is_none_is_refused(bind: str) -> None:
+    """daemon.bind of another form, or of no host: named, with the form that is expected."""
+    with pytest.raises(ConfigError, match=r"daemon\.bind"):
+        open_listener(bind)
+
+
+def test_ipv6_can_be_listened_on() -> None:
+    """[::1]:PORT is an address too."""
+    try:
+        open_listener("[::1]:0").close()
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 def test_term_drains_what_is_under_way(serving: Serving) -> None:
