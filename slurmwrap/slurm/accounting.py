@@ -46,6 +46,8 @@ seconds after their start, also when they have ended meanwhile, and for ever if 
 then. A window with RUNNING has every run that was on nodes in it, whatever became of it (both
 seen on 22.05), but not those that are suspended."""
 
+_SETTLING_SECONDS = 3600
+
 
 class RecordBatch(Struct, frozen=True, kw_only=True):
     """What slurmdbd had for a window."""
@@ -70,6 +72,8 @@ class AccountingRecords:
     def read_records(self, since: int, until: int) -> RecordBatch:
         """All users' records that overlap ``[since, until)``, UTC epoch seconds.
 
+        A run of which slurmdbd has no partition, QOS and name yet is left for a later read.
+
         Read overlapping windows and merge by (job_id, start): a record can reach slurmdbd
         after a later one has been read.
 
@@ -80,6 +84,8 @@ class AccountingRecords:
         rejected: dict[str, None] = {}
         for page_start, page_end in page_window(since, until):
             for record in self._read_page(page_start, page_end, rejected):
+                if not _is_whole(record, until):
+                    continue
                 # A later page was read later: it may know the end of what was still running.
                 records[_identity(record)] = record
         return RecordBatch(
@@ -159,6 +165,13 @@ def page_window(since: int, until: int) -> Iterator[tuple[int, int]]:
 def _identity(record: AccountingRecord) -> tuple[int, int | None, int | None]:
     """A run by its start; what never started by when it was submitted."""
     return record.job_id, record.start, record.submit if record.start is None else None
+
+
+def _is_whole(record: AccountingRecord, until: int) -> bool:
+    """Whether slurmdbd has been told everything. In a run's first seconds it knows its start and
+    nodes, but no partition, and QOS ``Unknown``; so also of one that has ended by then (seen on
+    22.05). What is still so after an hour will stay so."""
+    return bool(record.partition) or (record.end or until) < until - _SETTLING_SECONDS
 
 
 def _begin_at_resize(record: AccountingRecord) -> AccountingRecord:

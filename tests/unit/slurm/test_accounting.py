@@ -203,6 +203,18 @@ def test_a_resized_job_is_a_record_per_size(slurm, records: AccountingRecords) -
     ]
 
 
+def test_a_record_that_is_not_whole_yet(slurm, records: AccountingRecords) -> None:
+    """Rows as a real 22.05 printed them in a job's first seconds, running and ended: without
+    partition and name they are left for a later read, for an hour."""
+    early = {"Partition": "", "QOS": "Unknown", "name": "allocation", "End": str(DAY + 12)}
+    running = {**early, "State": "PENDING", "End": "Unknown", "AllocTRES": "", "ElapsedRaw": "2"}
+    set_days(slurm, d01=row(1, **running) + row(2, **early, ElapsedRaw="2") + row(3))
+    soon = records.read_records(DAY, DAY + 3612)
+    assert [record.job_id for record in soon.records] == [3]
+    late = records.read_records(DAY, DAY + 3613)
+    assert [record.job_id for record in late.records] == [2, 3]
+
+
 def test_a_broken_row_is_reported_and_the_others_are_used(
     slurm, records: AccountingRecords
 ) -> None:
