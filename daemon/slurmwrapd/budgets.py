@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache, partial
 from zoneinfo import ZoneInfo
 
 from slurmwrap.api import BudgetAnswer, BudgetQuestion, BudgetStatus
 from slurmwrap.billing.budgets import Budget, BudgetAssessment, assess, measure_use
 from slurmwrap.billing.period import Period, period_at
 from slurmwrap.config.settings import BudgetEntry
+from slurmwrap.model import AccountingRecord
 from slurmwrap.notify.messages import BudgetFacts, write_budget_alert
 from slurmwrap.slurm.associations import Associations
 from slurmwrap.store.ledger import Message
@@ -21,6 +24,7 @@ from slurmwrapd.service import Service
 log = logging.getLogger("slurmwrapd")
 
 _ALERT = "budget_alert"
+_ReadRecords = Callable[[int, int], list[AccountingRecord]]
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,10 @@ def check_budgets(service: Service) -> str:
     associations = service.associations()
     now = service.clock.now()
     alerts = 0
-    for entry in service.config.budget:
-        checked = _check(service, associations, entry, now)
+    read_records = _records_reader(service)
+    # By period, so that the records of each are read once.
+    for entry in sorted(service.config.budget, key=lambda entry: entry.period):
+        checked = _check(service, associations, entry, now, read_records)
         for threshold in checked.assessment.crossed:
             alerts += _alert(service, associations, checked, threshold, now)
     if not service.config.budget:
@@ -50,11 +56,12 @@ def answer_budgets(service: Service, asker: Asker, question: BudgetQuestion) -> 
     """The budgets that the asker's own use counts against, or that they answer for."""
     associations = service.associations()
     now = service.clock.now()
+    read_records = _records_reader(service)
     return BudgetAnswer(
         now=now,
         timezone=service.config.billing.timezone,
         budgets=tuple(
-            _describe(service, _check(service, associations, entry, now))
+            _describe(service, _check(service, associations, entry, now, read_records))
             for entry in service.config.budget
             if _may_see(asker, associations, entry)
             and (not question.account or entry.account == question.account)
@@ -70,7 +77,18 @@ def _may_see(asker: Asker, associations: Associations, entry: BudgetEntry) -> bo
     return bool(associations.accounts_of(asker.user) & associations.subtree(entry.account))
 
 
-def _check(service: Service, associations: Associations, entry: BudgetEntry, now: int) -> _Checked:
+def _records_reader(service: Service) -> _ReadRecords:
+    """Reads a period's records; of many budgets of one period only the first reads them."""
+    return lru_cache(maxsize=1)(partial(records_of_period, service))
+
+
+def _check(
+    service: Service,
+    associations: Associations,
+    entry: BudgetEntry,
+    now: int,
+    read_records: _ReadRecords,
+) -> _Checked:
     budget = Budget(
         account=entry.account,
         user=entry.user,
@@ -81,7 +99,7 @@ def _check(service: Service, associations: Associations, entry: BudgetEntry, now
     period = period_at(now, entry.period, ZoneInfo(service.config.billing.timezone))
     use = measure_use(
         budget,
-        records_of_period(service, period.start, period.end),
+        read_records(period.start, period.end),
         service.prices,
         period,
         accounts=associations.subtree(entry.account) if entry.account else frozenset(),
