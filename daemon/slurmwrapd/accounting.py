@@ -30,8 +30,11 @@ def read_accounting(service: Service) -> str:
     settings = service.config.accounting
     now = service.clock.now()
     watermark = service.store.records.watermark(_WATERMARK)
-    # A clock that was ahead for a while must not leave a gap.
-    since = now - settings.backfill if watermark is None else min(watermark, now) - settings.overlap
+    if watermark is None or watermark > now + settings.overlap:
+        # Never read; or by a clock that was so far ahead that what ended since was not looked for.
+        since = now - settings.backfill
+    else:
+        since = min(watermark, now) - settings.overlap
     batch = service.records.read_records(since, now)
     changed = _keep(service, batch, now)
     changed += _settle_unlisted(service, batch, now)
