@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
-from slurmwrap.errors import SlurmwrapError
+from slurmwrap.errors import PartialResultError, SlurmwrapError
 from slurmwrap.model import RunKey
 from slurmwrap.notify.messages import write_admin_alarm, write_cancellation, write_warning
 from slurmwrap.rules.breaker import check_breaker
@@ -30,15 +30,25 @@ class _Judged:
 
 
 def watch(service: Service) -> str:
-    """Judge every run on nodes and act; says how many warnings and cancels there were."""
+    """Judge every run on nodes and act; says how many warnings and cancels there were.
+
+    Raises:
+        PartialResultError: some runs could not be judged; the others were, and acted on.
+    """
     now = service.clock.now()
     settle_cancels(service)
-    judged = [
-        _Judged(stored, judgement)
-        for stored in service.store.runs.on_nodes()
-        if stored.run.state == "RUNNING" and stored.run.cards and _is_listed(service, stored, now)
-        for judgement in judge_run(service, stored, now)
-    ]
+    judged: list[_Judged] = []
+    failed: list[str] = []
+    for stored in service.store.runs.on_nodes():
+        run = stored.run
+        if run.state != "RUNNING" or not run.cards or not _is_listed(service, stored, now):
+            continue
+        try:
+            judged += [_Judged(stored, item) for item in judge_run(service, stored, now)]
+        except Exception:
+            # A rule, perhaps the site's own, that stumbles over one run must not blind the others.
+            log.exception("job %s could not be judged", run.action_id)
+            failed.append(run.action_id)
     counts: Counter[str] = Counter()
     cancels: list[_Judged] = []
     for item in judged:
@@ -49,7 +59,14 @@ def watch(service: Service) -> str:
     counts.update(_carry_out(service, cancels))
     seen = len({item.stored.id for item in judged})
     words = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()) if count)
-    return f"{seen} runs judged" + (f", {words}" if words else "")
+    words = f"{seen} runs judged" + (f", {words}" if words else "")
+    if failed:
+        raise PartialResultError(
+            f"{len(failed)} runs could not be judged, job {', '.join(failed[:10])} among them;"
+            f" {words}",
+            hint="the log says in which rule",
+        )
+    return words
 
 
 def judge_run(service: Service, stored: StoredRun, now: int) -> tuple[Judgement, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,10 @@ from slurmwrap.clock import SteppedClock
 from slurmwrap.config import Config
 from slurmwrap.config.settings import AccountingSettings, BudgetEntry
 from slurmwrap.model import Card, CardAllocation, JobRun, RunKey
+from slurmwrap.rules.evidence import Evidence
+from slurmwrap.rules.idle import IdleGpu, IdleSettings
+from slurmwrap.rules.ruleset import ConfiguredRule
+from slurmwrap.rules.verdict import Verdict
 from slurmwrapd.accounting import read_accounting
 from slurmwrapd.health import assess_health
 from slurmwrapd.serve import TASKS, run_once, run_task
@@ -180,3 +185,29 @@ def test_budgets_are_measured_on_one_reading_of_the_records(
     assert run_task(service, "budgets")
     reads = [text for text in statements if "SELECT facts FROM record WHERE start_key" in text]
     assert len(reads) == 1
+
+
+class Stumbling:
+    """A site's own rule with a mistake in it: it crashes over job 7."""
+
+    id = "stumbling"
+    settings_type = IdleSettings
+
+    def reach_seconds(self, settings: IdleSettings) -> int:
+        return 0
+
+    def evaluate(self, settings: IdleSettings, evidence: Evidence) -> Verdict:
+        if evidence.run.key.job_id == 7:
+            raise ZeroDivisionError("float division by zero")
+        return IdleGpu().evaluate(settings, evidence)
+
+
+def test_one_run_that_can_not_be_judged_spares_the_others(service: Service) -> None:
+    """A rule that crashes over one run is told with the job; the others are judged all the same."""
+    others = (CardAllocation(card=Card("gpu1", 1), gpu_type="a100"),)
+    service.store.runs.record_seen([make_run(7), make_run(8, cards=others)], START)
+    rule = ConfiguredRule(rule=Stumbling(), settings=IdleSettings())
+    service.rules = replace(service.rules, rules=(rule,))
+    assert not run_task(service, "watch")
+    detail = check(service, "watch").detail
+    assert "1 runs could not be judged, job 7 among them; 1 runs judged" in detail
