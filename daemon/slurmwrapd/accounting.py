@@ -103,8 +103,10 @@ def _find_submission(
     return None
 
 
-def records_of_period(service: Service, start: int, end: int) -> list[AccountingRecord]:
-    """Every run that was on nodes in ``[start, end)``, each once.
+def records_of_period(
+    service: Service, start: int, end: int, user: str | None = None
+) -> list[AccountingRecord]:
+    """Every run that was on nodes in ``[start, end)``, each once; of one user, or of all.
 
     slurmdbd's record where the run has ended. Until that was read, the run counts without an
     end for what slurmctld has shown of it: its record may be older than the newest listing, and
@@ -119,12 +121,12 @@ def records_of_period(service: Service, start: int, end: int) -> list[Accounting
         for stored in service.store.runs.without_record(
             read_until - service.config.accounting.overlap
         )
-        if stored.run.key.start < end
+        if stored.run.key.start < end and user in (None, stored.run.user)
     ]
     jobs = {(stored.run.key.cluster, stored.run.key.job_id) for stored in unsettled}
     records: list[AccountingRecord] = []
     of_jobs: dict[tuple[str, int], list[AccountingRecord]] = {job: [] for job in jobs}
-    for record in service.store.records.overlapping(start, end):
+    for record in service.store.records.overlapping(start, end, user=user):
         of_jobs.get((record.cluster, record.job_id), records).append(record)
     for stored in unsettled:
         job = of_jobs[stored.run.key.cluster, stored.run.key.job_id]

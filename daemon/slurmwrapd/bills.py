@@ -31,12 +31,15 @@ def answer_bill(service: Service, asker: Asker, question: BillQuestion) -> BillA
         raise UsageError(f"a page begins at line 0 or later, not at {question.offset}")
     period = parse_month(question.month, ZoneInfo(service.config.billing.timezone))
     accounts = _accounts(service, question.account)
+    user = question.user
+    if not asker.is_administrator and not asker.coordinated_accounts:
+        # Whose reach is only their own must not make the service read everybody's month.
+        user = user or asker.user
     records = (
         record
-        for record in records_of_period(service, period.start, period.end)
+        for record in records_of_period(service, period.start, period.end, user or None)
         if asker.may_see(user=record.user, account=record.account)
         and (accounts is None or record.account in accounts)
-        and (not question.user or record.user == question.user)
     )
     statement = rate(records, service.prices, period, currency=service.config.billing.currency)
     page, next_offset = encode_page(statement, question.offset)

@@ -48,12 +48,17 @@ class Records:
             )
             return connection.total_changes - before
 
-    def overlapping(self, start: int, end: int) -> list[AccountingRecord]:
-        """Records of runs that were on nodes at some moment of ``[start, end)``."""
+    def overlapping(
+        self, start: int, end: int, *, user: str | None = None
+    ) -> list[AccountingRecord]:
+        """Records of runs that were on nodes at some moment of ``[start, end)``; of one user,
+        or of all.
+        """
         rows = self._database.query(
-            "SELECT facts FROM record WHERE start_key > 0 AND start_key < ?"
-            " AND (end IS NULL OR end > ?) ORDER BY cluster, job_id, start_key",
-            (end, start),
+            "SELECT facts FROM record WHERE start_key > 0 AND start_key < ?1"
+            " AND (end IS NULL OR end > ?2) AND (?3 IS NULL OR user = ?3)"
+            " ORDER BY cluster, job_id, start_key",
+            (end, start, user),
         )
         return [_decoder.decode(row["facts"]) for row in rows]
 

@@ -81,3 +81,11 @@ def test_the_watermark_is_kept(store: Store) -> None:
     store.records.set_watermark("slurmdbd", 5)
     store.records.set_watermark("slurmdbd", 9)
     assert store.records.watermark("slurmdbd") == 9
+
+
+def test_one_users_records_can_be_asked_for(store: Store) -> None:
+    """A user's own bill does not read everybody's records."""
+    store.records.merge([make_record(1), make_record(2, user="bob"), make_record(3, end=None)], 10)
+    mine = store.records.overlapping(0, 10_000, user="alice")
+    assert [record.job_id for record in mine] == [1, 3]
+    assert store.records.overlapping(0, 10_000, user="") == []
