@@ -198,7 +198,7 @@ class StagingSettings(Settings):
     headroom: float = setting(
         0.2, "Share of the file system that staging leaves free.", at_least=0, at_most=0.9
     )
-    workers: int = setting(8, "Copying threads per node.", at_least=1, at_most=256)
+    workers: int = setting(16, "Copying threads per node, at most.", at_least=1, at_most=256)
 
 
 class SubmitSettings(Settings):

@@ -11,6 +11,12 @@ from slurmwrap.staging.manifest import Entry, shown
 
 PIECE_BYTES = 64 * 1024 * 1024
 _BUFFER_BYTES = 1024 * 1024
+# Up to here a read and a write cost less than the kernel's own copying and the questions before it.
+SMALL_BYTES = 128 * 1024
+# O_NONBLOCK: a FIFO that has taken the file's place must not hang the job. O_NOFOLLOW: the scan
+# saw a file, not a link.
+_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+_CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # What a call answers when it can't serve this pair of file systems or kernels: the next one is
 # tried. Everything else (EIO, ENOSPC, EDQUOT, ...) is a real failure.
 _NOT_THIS_WAY = frozenset(
@@ -58,38 +64,74 @@ class FileCopier:
     ) -> None:
         self._calls = calls or (_copy_in_kernel, _send_file, _read_and_write)
         self._best = 0
+        self._umask = _read_umask()
+        self.expects_copies = True
+        """Whether an interrupted copy may have left files where this one writes."""
         self._announce = announce
         self._is_cancelled = is_cancelled
 
     def copy(self, source: bytes, target: bytes, entry: Entry) -> bool:
         """Make ``target`` a copy; False when it was one already, from an interrupted copy.
 
-        Modification time and mode are set last, so a file that has both is whole.
+        The modification time is set last, so a file that has it is whole.
 
         Raises:
             SourceChangedError: the source is not, or does not stay, what ``entry`` says.
             CancelledError: told to stop.
             OSError: reading or writing failed; ``filename`` says which.
         """
-        writing = _create(target, entry)
-        if writing is None:
+        if self.expects_copies and _is_copied(target, entry):
             return False
+        reading = _open_source(source)
         try:
-            # O_NONBLOCK: a FIFO that has taken the file's place must not hang the job.
-            reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                _check_unchanged(reading, source, entry)
-                self._copy_bytes(reading, writing, entry.size, source, target)
-                _check_unchanged(reading, source, entry)
-            finally:
-                os.close(reading)
-            os.fchmod(writing, entry.mode)
+            if entry.size > SMALL_BYTES or not self._copy_small(reading, source, target, entry):
+                self._copy_large(reading, source, target, entry)
+        finally:
+            os.close(reading)
+        return True
+
+    def _copy_small(self, reading: int, source: bytes, target: bytes, entry: Entry) -> bool:
+        """Copy a file in one piece; False when it has holes, which are to stay holes."""
+        try:
+            data = os.read(reading, entry.size + 1)
+        except OSError as error:
+            error.filename = source
+            raise
+        # After reading: whatever was changed since the scan, or meanwhile, has another time.
+        status = _check_unchanged(reading, source, entry)
+        if status.st_blocks * 512 < entry.size:
+            return False
+        if len(data) != entry.size:
+            raise SourceChangedError(f"{shown(source)} has changed")
+        self._announce(entry.size)
+        writing = os.open(target, _CREATING, entry.mode | stat.S_IWUSR)
+        try:
+            if data and os.write(writing, data) != entry.size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+            if self._needs_mode(entry.mode):
+                os.fchmod(writing, entry.mode)
             os.utime(writing, ns=(entry.mtime_ns, entry.mtime_ns))
-        except FileNotFoundError as error:
-            raise SourceChangedError(f"{shown(source)} has gone") from error
+        except OSError as error:
+            error.filename = target
+            raise
         finally:
             os.close(writing)
         return True
+
+    def _copy_large(self, reading: int, source: bytes, target: bytes, entry: Entry) -> None:
+        _check_unchanged(reading, source, entry)
+        writing = os.open(target, _CREATING, 0o600)
+        try:
+            self._copy_bytes(reading, writing, entry.size, source, target)
+            _check_unchanged(reading, source, entry)
+            os.fchmod(writing, entry.mode)
+            os.utime(writing, ns=(entry.mtime_ns, entry.mtime_ns))
+        finally:
+            os.close(writing)
+
+    def _needs_mode(self, mode: int) -> bool:
+        """Whether a file made with this mode gets another one: by our umask, or being read-only."""
+        return bool(mode & self._umask) or not mode & stat.S_IWUSR
 
     def _copy_bytes(
         self, reading: int, writing: int, size: int, source: bytes, target: bytes
@@ -132,25 +174,33 @@ class FileCopier:
             self._best = max(self._best, best + 1)
 
 
-def _create(target: bytes, entry: Entry) -> int | None:
-    """A descriptor of a new, empty target; None when a whole one is there."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+def _is_copied(target: bytes, entry: Entry) -> bool:
+    """Whether an interrupted copy left it whole; what it left of it otherwise is removed."""
     try:
-        return os.open(target, flags, 0o600)
-    except FileExistsError:
         status = os.lstat(target)
-        if (
-            stat.S_ISREG(status.st_mode)
-            and status.st_size == entry.size
-            and status.st_mtime_ns == entry.mtime_ns
-            and stat.S_IMODE(status.st_mode) == entry.mode
-        ):
-            return None
-        os.unlink(target)
-        return os.open(target, flags, 0o600)
+    except FileNotFoundError:
+        return False
+    if (
+        stat.S_ISREG(status.st_mode)
+        and status.st_size == entry.size
+        and status.st_mtime_ns == entry.mtime_ns
+        and stat.S_IMODE(status.st_mode) == entry.mode
+    ):
+        return True
+    os.unlink(target)
+    return False
 
 
-def _check_unchanged(reading: int, source: bytes, entry: Entry) -> None:
+def _open_source(source: bytes) -> int:
+    try:
+        return os.open(source, _READING)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            raise SourceChangedError(f"{shown(source)} has gone") from error
+        raise
+
+
+def _check_unchanged(reading: int, source: bytes, entry: Entry) -> os.stat_result:
     status = os.fstat(reading)
     if (
         not stat.S_ISREG(status.st_mode)
@@ -158,6 +208,19 @@ def _check_unchanged(reading: int, source: bytes, entry: Entry) -> None:
         or status.st_mtime_ns != entry.mtime_ns
     ):
         raise SourceChangedError(f"{shown(source)} has changed")
+    return status
+
+
+def _read_umask() -> int:
+    """This process's umask, without changing it for a moment under the other threads."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except OSError:
+        pass
+    return 0o777
 
 
 def _data_ranges(reading: int, size: int) -> Iterator[tuple[int, int]]:

@@ -7,20 +7,19 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import NamedTuple
 
 from slurmwrap.errors import NotFoundError, StagingError
+from slurmwrap.staging.crew import work_through
 
 FOLDER = "d"
 FILE = "f"
 LINK = "l"
 
 _NAMED_AT_MOST = 5
-_CHUNK = 500
+_CHUNK = 64
 # Set-uid, set-gid and sticky bits mean nothing in a private copy.
 _KEPT_BITS = 0o777
 _SPECIAL_KINDS = (
@@ -135,7 +134,8 @@ def scan_source(
     if root == b"/":
         raise StagingError("can't stage /: name the folder that the job reads")
     scan = _Scan(root, is_cancelled)
-    entries = [_folder_entry(b"", status), *scan.run(workers)]
+    scan.run(workers)
+    entries = [_folder_entry(b"", status), *scan.entries]
     if scan.problems:
         raise StagingError(
             f"can't stage {shown(source)}: {name_some(scan.problems)}",
@@ -146,7 +146,7 @@ def scan_source(
 
 
 class _Folder(NamedTuple):
-    """A folder to list."""
+    """A folder of the source."""
 
     path: bytes
     """Relative path in the copy."""
@@ -155,12 +155,15 @@ class _Folder(NamedTuple):
     """Real paths of the trees it lies in: the source, then each one a link has led to."""
 
 
-_Task = Callable[[], "_Found"]
+class _Names(tuple[bytes, ...]):
+    """Names in a folder to examine; none: the folder is still to be listed."""
 
+    folder: _Folder
 
-class _Found(NamedTuple):
-    entries: list[Entry]
-    tasks: list[_Task]
+    def __new__(cls, folder: _Folder, names: Iterable[bytes] = ()) -> _Names:
+        made = super().__new__(cls, names)
+        made.folder = folder
+        return made
 
 
 class _Scan:
@@ -169,54 +172,30 @@ class _Scan:
     def __init__(self, root: bytes, is_cancelled: Callable[[], bool]) -> None:
         self._root = root
         self._is_cancelled = is_cancelled
-        self._problems_lock = threading.Lock()
+        self._lock = threading.Lock()
         self.problems: list[str] = []
+        self.entries: list[Entry] = []
 
-    def run(self, workers: int) -> Iterator[Entry]:
-        results: SimpleQueue[_Found | BaseException] = SimpleQueue()
+    def run(self, workers: int) -> None:
+        first = _Names(_Folder(b"", self._root, (self._root,)))
+        work_through([first], self._visit, workers=workers)
 
-        def work(task: _Task) -> None:
-            try:
-                results.put(task())
-            except BaseException as error:  # noqa: BLE001 - handed to the waiting thread
-                results.put(error)
-
-        first = _Folder(b"", self._root, (self._root,))
-        with ThreadPoolExecutor(max_workers=workers) as pool:
-            pool.submit(work, lambda: self._list(first))
-            outstanding = 1
-            while outstanding:
-                found = results.get()
-                outstanding -= 1
-                if isinstance(found, BaseException):
-                    pool.shutdown(cancel_futures=True)
-                    raise found
-                for task in found.tasks:
-                    pool.submit(work, task)
-                outstanding += len(found.tasks)
-                yield from found.entries
-
-    def _list(self, folder: _Folder) -> _Found:
+    def _visit(self, names: _Names, should_stop: Callable[[], bool]) -> Iterable[_Names]:
         if self._is_cancelled():
             raise StagingError("staging was interrupted while it read the source")
+        return self._examine(names.folder, names) if names else self._list(names.folder)
+
+    def _list(self, folder: _Folder) -> list[_Names]:
         try:
             names = os.listdir(folder.real)
         except OSError as error:
             self._note(folder.path, f"can't be listed ({error.strerror})")
-            return _Found([], [])
-        chunks = [names[at : at + _CHUNK] for at in range(0, len(names), _CHUNK)]
-        tasks = [self._examination(folder, chunk) for chunk in chunks[1:]]
-        found = self._examine(folder, chunks[0] if chunks else [])
-        return _Found(found.entries, tasks + found.tasks)
+            return []
+        return [_Names(folder, names[at : at + _CHUNK]) for at in range(0, len(names), _CHUNK)]
 
-    def _examination(self, folder: _Folder, names: list[bytes]) -> _Task:
-        return lambda: self._examine(folder, names)
-
-    def _listing(self, folder: _Folder) -> _Task:
-        return lambda: self._list(folder)
-
-    def _examine(self, folder: _Folder, names: list[bytes]) -> _Found:
-        found = _Found([], [])
+    def _examine(self, folder: _Folder, names: Iterable[bytes]) -> list[_Names]:
+        entries: list[Entry] = []
+        folders: list[_Names] = []
         followed = len(folder.trees) > 1
         for name in names:
             path = folder.path + b"/" + name if folder.path else name
@@ -228,42 +207,51 @@ class _Scan:
                 continue
             mode = status.st_mode
             if stat.S_ISREG(mode):
-                found.entries.append(_file_entry(path, status, real if followed else b""))
+                entries.append(_file_entry(path, status, real if followed else b""))
             elif stat.S_ISDIR(mode):
-                found.entries.append(_folder_entry(path, status, real if followed else b""))
-                found.tasks.append(self._listing(_Folder(path, real, folder.trees)))
+                entries.append(_folder_entry(path, status, real if followed else b""))
+                folders.append(_Names(_Folder(path, real, folder.trees)))
             elif stat.S_ISLNK(mode):
-                self._examine_link(folder, path, real, found)
+                self._examine_link(folder, path, real, entries, folders)
             else:
                 self._note(path, f"is {_kind_in_words(mode)}")
-        return found
+        with self._lock:
+            self.entries += entries
+        return folders
 
-    def _examine_link(self, folder: _Folder, path: bytes, link: bytes, found: _Found) -> None:
-        target = os.readlink(link)
+    def _examine_link(
+        self,
+        folder: _Folder,
+        path: bytes,
+        link: bytes,
+        entries: list[Entry],
+        folders: list[_Names],
+    ) -> None:
         try:
+            target = os.readlink(link)
             status = os.stat(link)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
-                found.entries.append(_link_entry(path, target))
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR) and os.path.islink(link):
+                entries.append(_link_entry(path, target))
             else:
                 self._note(path, f"can't be followed ({error.strerror})")
             return
         real = os.path.realpath(link)
         tree = folder.trees[-1]
         if _is_within(real, tree):
-            found.entries.append(_link_entry(path, _inner_target(tree, link, target, real)))
+            entries.append(_link_entry(path, _inner_target(tree, link, target, real)))
         elif stat.S_ISREG(status.st_mode):
-            found.entries.append(_file_entry(path, status, real))
+            entries.append(_file_entry(path, status, real))
         elif not stat.S_ISDIR(status.st_mode):
             self._note(path, f"leads to {_kind_in_words(status.st_mode)}")
         elif any(_is_within(known, real) or _is_within(real, known) for known in folder.trees):
             self._note(path, f"leads back to {shown(real)}, which it is part of")
         else:
-            found.entries.append(_folder_entry(path, status, real))
-            found.tasks.append(self._listing(_Folder(path, real, (*folder.trees, real))))
+            entries.append(_folder_entry(path, status, real))
+            folders.append(_Names(_Folder(path, real, (*folder.trees, real))))
 
     def _note(self, path: bytes, what: str) -> None:
-        with self._problems_lock:
+        with self._lock:
             self.problems.append(f"{shown(path) or '.'} {what}")
 
 

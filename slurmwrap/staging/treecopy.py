@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from slurmwrap.errors import StagingError
+from slurmwrap.staging.crew import work_through
 from slurmwrap.staging.filecopy import CancelledError, FileCopier, SourceChangedError
 from slurmwrap.staging.manifest import FILE, FOLDER, LINK, Entry, Manifest, name_some, shown
 
 _BATCH = 16
+_LARGE_BYTES = 4 * 1024 * 1024
 _BIG_BYTES = 64 * 1024 * 1024
 
 
@@ -44,6 +45,7 @@ def copy_tree(
         OSError: the target can't be written.
     """
     folders = [entry for entry in manifest.entries if entry.kind == FOLDER]
+    copier.expects_copies = os.path.lexists(target)
     for entry in folders:
         _make_folder(_join(target, entry.path))
     first_names, other_names = _split_hard_links(manifest.entries)
@@ -116,42 +118,51 @@ def find_differences(manifest: Manifest, copy: bytes, *, workers: int) -> list[s
 
 
 def remove_tree(path: bytes) -> None:
-    """Remove a folder or file of our own cache, also folders without write permission."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISDIR(status.st_mode):
-        os.unlink(path)
-        return
-    os.chmod(path, 0o700)
-    with os.scandir(path) as found:
-        for item in found:
-            if item.is_dir(follow_symlinks=False):
-                remove_tree(item.path)
-            else:
-                os.unlink(item.path)
-    os.rmdir(path)
+    """Remove a folder or file of our own cache, also folders without write permission.
+
+    Not by recursion: a tree may be deeper than Python's stack.
+    """
+    folders: list[bytes] = []
+    pending = [path]
+    while pending:
+        found = pending.pop()
+        try:
+            is_folder = stat.S_ISDIR(os.lstat(found).st_mode)
+        except FileNotFoundError:
+            continue
+        if not is_folder:
+            os.unlink(found)
+            continue
+        os.chmod(found, 0o700)
+        folders.append(found)
+        with os.scandir(found) as items:
+            for item in items:
+                if item.is_dir(follow_symlinks=False):
+                    pending.append(item.path)
+                else:
+                    os.unlink(item.path)
+    for folder in reversed(folders):
+        os.rmdir(folder)
 
 
 def _examine(
     entries: Sequence[Entry], check: Callable[[Entry], str | None], workers: int
 ) -> list[str]:
-    def examine(part: Sequence[Entry]) -> list[str]:
-        problems: list[str] = []
-        for entry in part:
+    problems: list[str] = []
+
+    def examine(batch: Sequence[Entry], should_stop: Callable[[], bool]) -> tuple[()]:
+        for entry in batch:
             try:
                 problem = check(entry)
             except OSError as error:
                 problem = f"{shown(entry.path) or '.'} {(error.strerror or 'fails').lower()}"
             if problem is not None:
                 problems.append(problem)
-        return problems
+        return ()
 
-    size = max(_BATCH, -(-len(entries) // (workers * 4)))
-    parts = [entries[at : at + size] for at in range(0, len(entries), size)]
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        return [problem for problems in pool.map(examine, parts) for problem in problems]
+    batches = [entries[at : at + _BATCH] for at in range(0, len(entries), _BATCH)]
+    work_through(batches, examine, workers=workers)
+    return problems
 
 
 def _copy_files(
@@ -164,68 +175,42 @@ def _copy_files(
 ) -> CopyReport:
     report = CopyReport()
     lock = threading.Lock()
-    stop = threading.Event()
-    batches = _share(files, lock)
 
-    def work() -> None:
-        for batch in batches:
-            for entry in batch:
-                if stop.is_set() or is_cancelled():
-                    raise CancelledError
-                source = manifest.source_of(entry)
-                try:
-                    copied = copier.copy(source, _join(target, entry.path), entry)
-                except OSError as error:
-                    if error.filename != source:
-                        raise
+    def copy(batch: Sequence[Entry], should_stop: Callable[[], bool]) -> tuple[()]:
+        for entry in batch:
+            if should_stop():
+                break
+            if is_cancelled():
+                raise CancelledError
+            source = manifest.source_of(entry)
+            try:
+                copied = copier.copy(source, _join(target, entry.path), entry)
+            except OSError as error:
+                if error.filename != source:
+                    raise
+                with lock:
+                    report.problems.append(f"{shown(source)} can't be copied ({error.strerror})")
+            else:
+                if not copied:
                     with lock:
-                        report.problems.append(
-                            f"{shown(source)} can't be copied ({error.strerror})"
-                        )
-                else:
-                    if not copied:
-                        with lock:
-                            report.resumed_files += 1
+                        report.resumed_files += 1
+        return ()
 
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        futures = [pool.submit(work) for _ in range(min(workers, len(files)))]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        stop.set()
-    _raise_first(futures)
+    # Large files are moved by the kernel, which several threads can ask at once.
+    large = sum(entry.size >= _LARGE_BYTES for entry in files)
+    work_through(_share(files), copy, workers=workers, at_once=large)
     return report
 
 
-def _share(files: Sequence[Entry], lock: threading.Lock) -> Iterator[Sequence[Entry]]:
-    """Batches of files that several threads take from one iterator."""
+def _share(files: Sequence[Entry]) -> list[Sequence[Entry]]:
+    """Batches of files, of which the big ones are one each."""
     batches: list[Sequence[Entry]] = []
     at = 0
     while at < len(files):
         size = 1 if files[at].size >= _BIG_BYTES else _BATCH
         batches.append(files[at : at + size])
         at += size
-    return _Shared(batches, lock)
-
-
-class _Shared(Iterator[Sequence[Entry]]):
-    """An iterator that several threads may ask."""
-
-    def __init__(self, items: Iterable[Sequence[Entry]], lock: threading.Lock) -> None:
-        self._items = iter(items)
-        self._lock = lock
-
-    def __next__(self) -> Sequence[Entry]:
-        with self._lock:
-            return next(self._items)
-
-
-def _raise_first(futures: Sequence[Future[None]]) -> None:
-    """Raise what stopped the copy, rather than the stop that it caused in other threads."""
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    for error in errors:
-        if not isinstance(error, CancelledError):
-            raise error
-    if errors:
-        raise errors[0]
+    return batches
 
 
 def _split_hard_links(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurmwrap.staging import filecopy
-from slurmwrap.staging.filecopy import CopyCall, FileCopier, SourceChangedError
+from slurmwrap.staging.filecopy import SMALL_BYTES, CopyCall, FileCopier, SourceChangedError
 from slurmwrap.staging.manifest import Entry, scan_source
 
 CONTENT = bytes(range(256)) * 9000
@@ -133,3 +133,56 @@ def test_whole_file_is_not_copied_again(source: Path, tmp_path: Path) -> None:
     target.write_bytes(CONTENT[:-1] + b"X")
     assert copier.copy(os.fsencode(source), os.fsencode(target), entry_of(source))
     assert target.read_bytes() == CONTENT
+
+
+def copy_bytes(folder: Path, data: bytes, mode: int = 0o644, umask: int = 0o022) -> Path:
+    """Copy a new file with these bytes and mode; the copy."""
+    path = folder / f"of-{len(data)}-{mode:o}"
+    path.write_bytes(data)
+    path.chmod(mode)
+    os.utime(path, ns=(1, 1_700_000_000_123_456_789))
+    [entry] = scan_source(os.fsencode(path), workers=1).entries
+    target = folder / "copy"
+    before = os.umask(umask)
+    try:
+        assert FileCopier().copy(os.fsencode(path), os.fsencode(target), entry)
+    finally:
+        os.umask(before)
+    return target
+
+
+@pytest.mark.parametrize("size", [0, 1, SMALL_BYTES - 1, SMALL_BYTES, SMALL_BYTES + 1])
+def test_both_sides_of_small(tmp_path: Path, size: int) -> None:
+    """The short way for small files ends at the right byte."""
+    data = os.urandom(size)
+    assert copy_bytes(tmp_path, data).read_bytes() == data
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o277])
+@pytest.mark.parametrize("mode", [0o644, 0o400, 0o755, 0o666])
+@pytest.mark.parametrize("size", [5, SMALL_BYTES + 5])
+def test_mode_and_time_whatever_the_umask(tmp_path: Path, size: int, mode: int, umask: int) -> None:
+    """The copy's mode is the source's, also a read-only one, and its time to the nanosecond."""
+    status = copy_bytes(tmp_path, b"x" * size, mode, umask).stat()
+    assert (status.st_mode & 0o7777, status.st_mtime_ns) == (mode, 1_700_000_000_123_456_789)
+
+
+def test_link_in_the_place_of_a_file_is_not_followed(source: Path, tmp_path: Path) -> None:
+    """S33: between scan and copy the file became a link to one of the same size and time."""
+    [entry] = scan_source(os.fsencode(source), workers=1).entries
+    other = tmp_path / "other"
+    source.rename(other)
+    source.symlink_to(other)
+    with pytest.raises(SourceChangedError):
+        FileCopier().copy(os.fsencode(source), os.fsencode(tmp_path / "copy"), entry)
+
+
+def test_small_file_that_grew_is_noticed(tmp_path: Path) -> None:
+    """S33: one byte more, with the old time put back."""
+    path = tmp_path / "small"
+    path.write_bytes(b"four")
+    [entry] = scan_source(os.fsencode(path), workers=1).entries
+    path.write_bytes(b"fives")
+    os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
+    with pytest.raises(SourceChangedError):
+        FileCopier().copy(os.fsencode(path), os.fsencode(tmp_path / "copy"), entry)

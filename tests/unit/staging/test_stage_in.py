@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from slurmwrap.errors import NotFoundError, StagingError
+from slurmwrap.staging.treecopy import remove_tree
 
 from .conftest import MakeStager, make_job
 
@@ -400,3 +401,19 @@ def test_unreadable_files_are_named() -> None:
         assert done.stdout == ""
     finally:
         shutil.rmtree(base)
+
+
+def test_tree_deeper_than_the_stack(make_stager: MakeStager, tmp_path: Path) -> None:
+    """S34: 1,200 folders in each other are copied, found again, and removed when they change."""
+    path = os.fsencode(tmp_path / "s")
+    os.mkdir(path)
+    for _ in range(1200):
+        path += b"/d"
+        os.mkdir(path)
+    with open(path + b"/f", "w") as file:
+        file.write("deep")
+    first = make_stager().stage_in(os.fsencode(tmp_path / "s"))
+    assert make_stager().stage_in(os.fsencode(tmp_path / "s")).is_hit
+    for tree in (first.path, os.fsencode(tmp_path / "s")):
+        remove_tree(tree)
+        assert not os.path.lexists(tree)
