@@ -30,6 +30,7 @@ from slurmwrap.staging.treecopy import remove_tree
 FORMAT = 1
 _MARK = "cache.json"
 _LOCK_POLL_SECONDS = 0.1
+_MOST_LINKS = 40
 _BOOT_ID = b"/proc/sys/kernel/random/boot_id"
 
 
@@ -226,8 +227,8 @@ def _open_private_folder(folder: bytes, *, shared: bool) -> bytes:
         StagingError: it, or a folder above it, is in another user's power.
     """
     above, name = os.path.split(folder.rstrip(b"/"))
+    above = _resolve_links(above)
     _make_parents(above, shared=shared)
-    above = os.path.realpath(above)
     _check_parents(above)
     real = os.path.join(above, name)
     try:
@@ -256,6 +257,42 @@ def _open_private_folder(folder: bytes, *, shared: bool) -> bytes:
             hint=f"remove it, or if you trust what is in it: chmod 0700 {shown(real)}",
         )
     return real
+
+
+def _resolve_links(path: bytes) -> bytes:
+    """The path without links, up to what is not there yet.
+
+    Raises:
+        StagingError: a link on the way is another user's: in /tmp, anybody can make one that leads
+            into the folders of the one who will follow it.
+    """
+    resolved = b"/"
+    pending = path.split(b"/")[::-1]
+    links = 0
+    while pending:
+        name = pending.pop()
+        if name == b"..":
+            resolved = os.path.dirname(resolved)
+        elif name not in (b"", b"."):
+            here = os.path.join(resolved, name)
+            try:
+                status = os.lstat(here)
+            except OSError:
+                return os.path.join(here, *pending[::-1])
+            if not stat.S_ISLNK(status.st_mode):
+                resolved = here
+                continue
+            links += 1
+            if status.st_uid not in (0, os.getuid()) or links > _MOST_LINKS:
+                raise StagingError(
+                    f"the cache can't lie behind the link {shown(here)}: it belongs to uid"
+                    f" {status.st_uid}, or leads round in a circle",
+                    hint="name the folder itself, or ask an administrator to remove the link",
+                )
+            target = os.readlink(here)
+            resolved = b"/" if target.startswith(b"/") else resolved
+            pending += target.split(b"/")[::-1]
+    return resolved
 
 
 def _make_parents(folder: bytes, *, shared: bool) -> None:

@@ -102,3 +102,32 @@ def test_place_must_be_absolute_and_on_one_line(place: str) -> None:
     """The path is handed to jobs and printed on one line."""
     with pytest.raises(StagingError, match="absolute path on one line"):
         NodeCache(place, node="n1")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a link to somebody else")
+def test_link_of_another_user_on_the_way_is_refused(tmp_path: Path) -> None:
+    """A neighbour's link in /tmp that leads into our own folders is not followed, nor made from."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    place.chmod(0o1777)
+    private = tmp_path / "private"
+    private.mkdir()
+    (place / "way").symlink_to(private)
+    os.lchown(place / "way", 12345, 12345)
+    with pytest.raises(
+        StagingError, match=r"behind the link .*/shared/way: it belongs to uid 12345"
+    ):
+        NodeCache(str(place / "way" / "deeper"), node="n1")
+    assert list(private.iterdir()) == []
+
+
+def test_links_of_root_on_the_way_are_followed(tmp_path: Path) -> None:
+    """A site may have /nvme point to its disk, also by a relative link; a circle is refused."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "nvme").symlink_to("./disk/../disk")
+    cache = NodeCache(str(tmp_path / "nvme" / "new"), node="n1")
+    assert Path(os.fsdecode(cache.folder)).parent == tmp_path / "disk" / "new"
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(StagingError, match="in a circle"):
+        NodeCache(str(tmp_path / "a" / "cache"), node="n1")
