@@ -44,7 +44,8 @@ class StagedData:
 
     def describe(self) -> str:
         """One line for people."""
-        what = f"{self.files} files, {format_size(self.total_bytes)}"
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        what = f"{files}, {format_size(self.total_bytes)}"
         line = f"{self.node}: {shown(self.source)}: {what}, "
         if self.is_hit:
             return line + f"already on the node (checked in {self.seconds:.1f} s)"

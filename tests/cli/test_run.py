@@ -357,7 +357,7 @@ def test_events_reach_the_daemon(stand_in: StandIn, tmp_path: Path) -> None:
         ("ending", "gpu1"),
     ]
     assert all(phase.started_at <= phase.ended_at for phase in ended)
-    assert "1 files, 1 B, copied" in ended[0].detail
+    assert "1 file, 1 B, copied" in ended[0].detail
     assert [(p.name, p.step, p.value) for p in report["metrics"]] == [("val_acc", 3, 0.71)]
     assert done.stderr.count("WARNING: your cards idle") == 1
 

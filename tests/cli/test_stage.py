@@ -41,7 +41,7 @@ def test_path_is_the_last_line_on_stdout(tmp_path: Path) -> None:
     assert first.stdout.count(b"\n") == 1
     path = Path(os.fsdecode(first.stdout[:-1]))
     assert (path / "f").read_bytes() == b"hello"
-    assert first.stderr.startswith(b"slurmwrap: gpu1: data: 1 files, 5 B, copied in ")
+    assert first.stderr.startswith(b"slurmwrap: gpu1: data: 1 file, 5 B, copied in ")
     second = stage_in(tmp_path, "data", "--cache", str(tmp_path / "cache"))
     assert second.stdout == first.stdout
     assert b"already on the node" in second.stderr
