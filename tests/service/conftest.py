@@ -19,6 +19,7 @@ from slurmwrap.config import Config
 from slurmwrap.config.settings import (
     AgentsSettings,
     DaemonSettings,
+    Duration,
     MungeSettings,
     RulesSettings,
     SlurmSettings,
@@ -49,7 +50,9 @@ def make_service(munged: Path, slurm: FakeSlurm, tmp_path: Path) -> Iterator[Mak
         rules = tmp_path / "rules.toml"
         rules.touch()
         values: dict[str, Any] = {
-            "slurm": SlurmSettings(cluster="c", bin_dir=str(slurm.folder), command_timeout=5),
+            "slurm": SlurmSettings(
+                cluster="c", bin_dir=str(slurm.folder), command_timeout=Duration(3)
+            ),
             "munge": MungeSettings(socket=str(munged)),
             "daemon": DaemonSettings(
                 bind="127.0.0.1:0",

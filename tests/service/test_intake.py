@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -36,6 +37,14 @@ def push(served: Served, *readings: dict[str, Any], node: str = "gpu1", **fields
     served.ask(AGENT, "push_readings", node=node, readings=readings, **fields)
 
 
+def is_refused(send: Callable[[], object]) -> bool:
+    try:
+        send()
+    except UsageError:
+        return True
+    return False
+
+
 def count(served: Served, table: str) -> int:
     return served.rows(f"SELECT count(*) FROM {table}")[0][0]  # noqa: S608
 
@@ -51,9 +60,9 @@ def test_a_good_reading_is_kept_once(served: Served) -> None:
 
 LIES = {
     "another node's": {"node": "gpu2"},
-    "from the future": {"started_at": int(time.time()) + 3600, "ended_at": int(time.time()) + 3630},
-    "backwards": {"started_at": int(time.time()) + 5},
-    "a day long": {"started_at": int(time.time()) - 86400},
+    "from the future": {"started_at": 9_999_999_970, "ended_at": 9_999_999_999},
+    "backwards": {"started_at": 9_999_999_999},
+    "a day long": {"started_at": 1_700_000_000},
     "no length": {"started_at": 5, "ended_at": 5},
     "before time": {"started_at": -30, "ended_at": 0},
     "beyond SQLite": {"started_at": -(2**63) - 1, "ended_at": -(2**63)},
@@ -85,21 +94,23 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("changes", LIES.values(), ids=LIES)
-def test_a_reading_that_no_card_gives_is_refused(served: Served, changes: dict[str, Any]) -> None:
+def test_a_reading_that_no_card_gives_is_refused(served: Served) -> None:
     """Refused with words, and the good readings of the same message are not kept either."""
-    with pytest.raises(UsageError):
-        push(served, reading(index=1), reading(**changes))
+    taken = [
+        lie
+        for lie, changes in LIES.items()
+        if not is_refused(lambda: push(served, reading(index=1), reading(**changes)))  # noqa: B023
+    ]
+    assert taken == []
     assert count(served, "reading") == 0
 
 
-@pytest.mark.parametrize(
-    "node", ["gpu2", "", "GPU1", "gpu1\n", "gpu1'; DROP TABLE reading; --", "x" * 300, "測試"]
-)
-def test_an_agent_speaks_for_its_own_node_only(served: Served, node: str) -> None:
+def test_an_agent_speaks_for_its_own_node_only(served: Served) -> None:
     """The address of the credential is not that node's: refused, no row for the name."""
-    with pytest.raises((NotPermittedError, UsageError)):
-        push(served, node=node)
+    names = ["gpu2", "", "GPU1", "gpu1\n", "gpu1'; DROP TABLE reading; --", "x" * 300, "測試"]
+    for node in names:
+        with pytest.raises((NotPermittedError, UsageError)):
+            push(served, node=node)
     assert count(served, "agent") == 0
 
 
@@ -228,11 +239,14 @@ NONSENSE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("events", NONSENSE.values(), ids=NONSENSE)
-def test_events_that_can_not_be_are_refused(running: Served, events: dict[str, Any]) -> None:
+def test_events_that_can_not_be_are_refused(running: Served) -> None:
     """Refused with words, nothing of the message kept, and no internal error."""
-    with pytest.raises(UsageError):
-        publish(running, **events)
+    taken = [
+        nonsense
+        for nonsense, events in NONSENSE.items()
+        if not is_refused(lambda: publish(running, **events))  # noqa: B023
+    ]
+    assert taken == []
     assert [count(running, table) for table in ("metric", "phase", "watched_metric")] == [0, 0, 0]
 
 
