@@ -28,6 +28,8 @@ class Asker:
     user: str
     is_administrator: bool
     coordinated_accounts: frozenset[str]
+    is_reach_known: bool = True
+    """False: slurmdbd has not answered yet, so more may be theirs to see than we know."""
 
     def may_see(self, *, user: str, account: str) -> bool:
         """Whether a job of ``user`` in ``account`` is the asker's to see."""
@@ -45,7 +47,13 @@ def identify(service: Service, credential: Credential) -> Asker:
     try:
         associations = service.associations()
     except SlurmwrapError:
-        return Asker(credential.uid, user, is_root_or_self, frozenset())
+        return Asker(
+            uid=credential.uid,
+            user=user,
+            is_administrator=is_root_or_self,
+            coordinated_accounts=frozenset(),
+            is_reach_known=is_root_or_self,
+        )
     return Asker(
         uid=credential.uid,
         user=user,

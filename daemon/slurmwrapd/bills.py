@@ -9,7 +9,7 @@ import msgspec
 from slurmwrap.api import BillAnswer, BillQuestion
 from slurmwrap.billing.period import parse_month
 from slurmwrap.billing.rating import rate
-from slurmwrap.errors import NotFoundError, UsageError
+from slurmwrap.errors import NotFoundError, SlurmUnavailableError, UsageError
 from slurmwrap.statements.json import encode_page
 from slurmwrapd.accounting import records_of_period
 from slurmwrapd.authority import Asker
@@ -26,12 +26,19 @@ def answer_bill(service: Service, asker: Asker, question: BillQuestion) -> BillA
         UsageError: a month of another form than 2026-11, or a page before the first.
         NotFoundError: an account that slurmdbd does not know.
         PriceTieError: two prices of the same rank match a run.
+        SlurmUnavailableError: slurmdbd has never answered, so nobody knows whose bill it is.
     """
     if question.offset < 0:
         raise UsageError(f"a page begins at line 0 or later, not at {question.offset}")
     period = parse_month(question.month, ZoneInfo(service.config.billing.timezone))
     accounts = _accounts(service, question.account)
     user = question.user
+    if not asker.is_reach_known and user != asker.user:
+        # A bill that leaves out what is an administrator's to see would look like a whole one.
+        raise SlurmUnavailableError(
+            "slurmdbd has not said yet which accounts are yours to see",
+            hint=f"try again in a minute; your own use is told with --user {asker.user}",
+        )
     if not asker.is_administrator and not asker.coordinated_accounts:
         # Whose reach is only their own must not make the service read everybody's month.
         user = user or asker.user

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -140,6 +140,7 @@ def _serve_until_told(
     server = make_server(service)
     thread = threading.Thread(target=server.run, args=([listener],), name="http")
     scheduler = _make_scheduler(service)
+    _learn_who_is_who(service)
     thread.start()
     try:
         scheduler.start()
@@ -165,6 +166,12 @@ def _serve_until_told(
         server.should_exit = True
         scheduler.shutdown(wait=True)
         thread.join()
+
+
+def _learn_who_is_who(service: Service) -> None:
+    """Ask slurmdbd before the first request: until it has answered nobody is privileged."""
+    with suppress(SlurmwrapError):
+        service.associations()  # it logs a failure, and is asked again
 
 
 def open_listener(bind: str) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ from slurmwrapd.accounting import live_record
 from slurmwrapd.authority import Asker
 from slurmwrapd.service import Service
 from slurmwrapd.watch import judge_run
+
+log = logging.getLogger("slurmwrapd")
 
 _MOST_JOBS = 100
 _MOST_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
@@ -227,6 +230,12 @@ def _by_name(metrics: Iterable[MetricPoint]) -> dict[str, tuple[tuple[int, float
 def _rule_views(service: Service, stored: StoredRun, now: int) -> tuple[RuleView, ...]:
     if stored.ended_at is not None or not stored.run.cards:
         return ()
+    try:
+        judgements = judge_run(service, stored, now)
+    except Exception:
+        # A site's own rule that stumbles over the run must not hide the rest of its page.
+        log.exception("job %s could not be judged", stored.run.action_id)
+        return (RuleView(rule="rules", mode="-", text="nothing can be said: a rule failed"),)
     return tuple(
         RuleView(
             rule=item.view.rule,
@@ -235,7 +244,7 @@ def _rule_views(service: Service, stored: StoredRun, now: int) -> tuple[RuleView
             warned_at=item.view.warned_at,
             cancel_at=item.view.cancel_at,
         )
-        for item in judge_run(service, stored, now)
+        for item in judgements
     )
 
 

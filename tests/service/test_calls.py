@@ -197,6 +197,30 @@ def test_without_slurmdbd_nobody_is_privileged(peopled: Served) -> None:
     assert peopled.slurm.asked("sacctmgr") == 1, "asked once, not at every request"
 
 
+def test_without_slurmdbd_no_bill_passes_for_a_whole_one(peopled: Served) -> None:
+    """An administrator is not told an empty month; one's own use, asked for as such, is told."""
+    peopled.slurm.fail("sacctmgr")
+    month = time.strftime("%Y-%m", time.gmtime(time.time() + 8 * 3600 - 90))
+    for user in (OWNER, ADMINISTRATOR):
+        with pytest.raises(SlurmUnavailableError, match="which accounts are yours"):
+            peopled.ask(user, "bill", month=month)
+    statement = peopled.ask(OWNER, "bill", month=month, user=OWNER)["statement"]
+    assert {line["user"] for line in statement["lines"] + statement["unpriced"]} == {OWNER}
+
+
+def test_a_rule_that_stumbles_hides_no_page(
+    peopled: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site's own rule that raises on a run: the rest of its status is shown."""
+
+    def stumble(*arguments: object) -> None:
+        raise ZeroDivisionError("a site's rule")
+
+    monkeypatch.setattr("slurmwrapd.status.judge_run", stumble)
+    (job,) = peopled.ask(OWNER, "job_status", job="7")["jobs"]
+    assert [view["text"] for view in job["rules"]] == ["nothing can be said: a rule failed"]
+
+
 def test_a_slurmdbd_that_hangs_holds_up_one_request_at_most(peopled: Served) -> None:
     """While one thread waits for sacctmgr the others are answered at once."""
     peopled.slurm.hang("sacctmgr")
