@@ -108,6 +108,8 @@ def command(
     if os.sep not in program and shutil.which(program) is None:
         # Before staging: hours of copying for a word that was mistyped help nobody.
         say(f"{clean_text(program)}: command not found")
+        if launcher == "torchrun":
+            say("submit where PyTorch's environment is active, or give --param setup=FILE")
         return 127
     return _supervise(plan, identity, launcher, launcher_arguments, context)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,7 +96,8 @@ def train(testbed: Testbed, torch_python: Path) -> Train:
 
 
 def lines_of_ranks(log: str) -> list[str]:
-    return sorted(line for line in log.splitlines() if line.startswith("rank "))
+    # Not by line: torchrun runs python -u, so that the ends of two ranks' lines may come together.
+    return sorted(re.findall(r"rank \d of \d on gpu\d: \d, \d thread", log))
 
 
 FOUR_RANKS = [
