@@ -61,7 +61,7 @@ def torch_python() -> Path:
 
 
 @pytest.fixture
-def train(testbed: Testbed, torch_python: Path) -> Train:
+def train(torch_python: Path, testbed: Testbed) -> Train:
     """Runs the script above on two nodes with two cards each; its record and log."""
     home = testbed.instance.home(USER)
     testbed.run_as(USER, ["sh", "-c", "cat > train.py"], input=TRAIN, check=True)
