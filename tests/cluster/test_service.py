@@ -244,7 +244,8 @@ def test_slurm_away_is_seen_and_nothing_is_invented(
     testbed: Testbed, make_site: MakeSite, daemon: str
 ) -> None:
     """While Slurm is away /readyz and check say so, running jobs stay known; then all is well."""
-    site = make_site()
+    # Slurm's commands retry for 20 s by themselves before they say that nobody answers.
+    site = make_site(settings={**SETTINGS, "slurm": {"command_timeout": "5s"}})
     job = site.submit(
         BOB, "--account", "nlp", "--gpus", "h800:1", "--time", "20", "--", "testbed-burn",
         "--util", "90", "--seconds", "300",
