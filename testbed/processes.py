@@ -15,13 +15,15 @@ from testbed.failures import TestbedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Set in every daemon we start; slurmstepd inherits it, people's shells never have it.
+# Set in every daemon we start; people's shells never have it.
 MARK = "SLURMWRAP_TESTBED_MARK"
+STEP_DAEMON = "slurmstepd"
 
 
 @dataclass(frozen=True)
 class Process:
     pid: int
+    name: str
     parent: int
     uid: int
     state: str
@@ -41,13 +43,14 @@ def read_process(pid: int) -> Process | None:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
+    name = os.fsdecode(text[text.index(b"(") + 1 : text.rindex(b")")])
     fields = text[text.rindex(b")") + 2 :].split()
     state = fields[0].decode()
     if state in "ZX":
         return None
     pairs = (entry.partition(b"=") for entry in environ.split(b"\0") if entry)
     environment = {name: value for name, _, value in pairs}
-    return Process(pid, int(fields[1]), uid, state, int(fields[19]), environment)
+    return Process(pid, name, int(fields[1]), uid, state, int(fields[19]), environment)
 
 
 def list_processes() -> Iterator[Process]:
@@ -63,8 +66,9 @@ def find_marked(root: Path, shared_uids: frozenset[int], own_uids: bool) -> list
 
     A job's process is known by the environment slurmd gave it (our slurm.conf and a node name:
     a person's shell may have the first, never the second), by descent from one that is, or, when
-    it threw all that away, by being a testbed user's and working in our directory. With
-    `own_uids` every process of those users is ours: no other testbed is left.
+    it threw all that away, by being a testbed user's and working in our directory. slurmstepd
+    writes its title over its environment and leaves slurmd's family, but keeps its log and its
+    socket open. With `own_uids` every process of those users is ours: no other testbed is left.
     """
     everything = {process.pid: process for process in list_processes()}
     slurm_conf = os.fsencode(root / "etc/slurm.conf")
@@ -75,7 +79,8 @@ def find_marked(root: Path, shared_uids: frozenset[int], own_uids: bool) -> list
             and b"SLURMD_NODENAME" in process.environment
         )
         is_users = process.uid in shared_uids and (own_uids or _works_in(root, process.pid))
-        if process.mark == str(root) or is_job or is_users:
+        is_step = process.name == STEP_DAEMON and _works_in(root, process.pid)
+        if process.mark == str(root) or is_job or is_users or is_step:
             found[process.pid] = process
     grown = True
     while grown:
