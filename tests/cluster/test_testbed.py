@@ -366,7 +366,7 @@ def test_an_up_after_a_crash_mends_and_keeps_the_jobs(second: Testbed) -> None:
     second.wait_for(
         lambda: second.sacct("-X", "-j", str(job), "--state=RUNNING"), what="the job's record"
     )
-    time.sleep(6)  # slurmctld saves its jobs every few seconds
+    await_saved_jobs(second, job)
     second.kill("slurmctld")
     second.kill("munged")
     second.wait_for(lambda: not lifecycle.is_up(second.instance), what="their deaths")
@@ -375,6 +375,23 @@ def test_an_up_after_a_crash_mends_and_keeps_the_jobs(second: Testbed) -> None:
     after = running_pids(second)
     assert {n for n in before if before[n] != after[n]} == {"munged", "slurmctld"}
     second.wait_for(lambda: second.job_state(job) == "RUNNING", what="the job seen again")
+
+
+def await_saved_jobs(testbed: Testbed, job: int) -> None:
+    """Wait until slurmctld has written its jobs after it knew that this one runs.
+
+    It writes some seconds after a change, here of the comment. The first write may have begun
+    before the change; the second one begins after the first.
+    """
+    saved = testbed.root / "state" / "job_state"
+    for number in (1, 2):
+        changed_at = time.time()
+        comment = ["scontrol", "update", f"JobId={job}", f"Comment={number}"]
+        testbed.run_as("root", comment, check=True)
+        testbed.wait_for(
+            lambda since=changed_at: saved.exists() and saved.stat().st_mtime > since,  # type: ignore[misc]
+            what="the jobs are saved",
+        )
 
 
 def test_a_failed_up_names_the_daemon_and_cleans_up(
