@@ -68,6 +68,7 @@ TEMPLATES: dict[str, dict[str, str]] = {
         "breaker": "{wanted} cancels wanted and {recent} done within {window_seconds}, of"
         " {running} jobs: more than {max_share_percent} %, so nothing is cancelled",
         "exempt": "exempt: {field} {value}",
+        "het-job": "left alone: a part of heterogeneous job {job}, which can only end as a whole",
     },
     "zh": {
         "text": "{text}",
@@ -97,6 +98,7 @@ TEMPLATES: dict[str, dict[str, str]] = {
         "breaker": "将取消 {wanted} 个作业，{window_seconds} 内已取消 {recent} 个，共"
         " {running} 个作业：超过 {max_share_percent} %，因此全部不取消",
         "exempt": "已豁免：{field} {value}",
+        "het-job": "不予处理：属于异构作业 {job}，只能整体结束",
     },
 }
 

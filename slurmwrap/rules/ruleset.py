@@ -63,7 +63,13 @@ class Exemptions:
     reservations: tuple[str, ...] = setting((), "Reservations whose jobs are never acted on.")
 
     def find(self, run: JobRun) -> Reason | None:
-        """Why the run is exempt; None: it is not."""
+        """Why the run is exempt; None: it is not.
+
+        A component of a heterogeneous job is: cancelling it ends the whole job (seen on
+        22.05), of which the other components may be at work.
+        """
+        if run.het_job_id is not None:
+            return Reason(template="het-job", values={"job": run.het_job_id})
         held = (
             ("account", run.account, self.accounts),
             ("user", run.user, self.users),

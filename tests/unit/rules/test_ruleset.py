@@ -86,6 +86,14 @@ def test_x6_exemptions_look_at_no_name_and_match_whole_words() -> None:
     assert judgement.action.kind is ActionKind.CANCEL
 
 
+def test_a11_a_part_of_a_heterogeneous_job_is_left_alone() -> None:
+    """A11: cancelling an idle component would end its busy leader too."""
+    judgement = judge_idle_run(150, rule_set(), 90, het_job_id=12, het_offset=1)
+    assert judgement.action.kind is ActionKind.NOTHING
+    assert "heterogeneous job 12" in judgement.view.text
+    assert judgement.view.cancel_at is None
+
+
 def test_view_follows_the_ladder() -> None:
     """status: idle for 40 min; then warned, with the moment of the cancel."""
     rules = rule_set()
