@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 def test_down_ends_the_step_of_a_running_job(testbed: Testbed) -> None:
     """slurmstepd clears its environment and its parent: it must not outlive its testbed, or it
     tells the next one of the same name that its first job has ended."""
-    other = Testbed.up(f"{testbed.instance.name}-steps")
+    other = Testbed.up(f"{testbed.instance.name}-8")
     try:
         job = other.submit("swt-alice", wrap="sleep 300")
         other.wait_for(lambda: other.job_state(job) == "RUNNING", what=f"the start of job {job}")
