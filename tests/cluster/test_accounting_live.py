@@ -77,12 +77,14 @@ class Witness:
         assert {key: max(seconds, ours.get(key, 0)) for key, seconds in least.items()} == {
             key: ours.get(key, 0) for key in least
         }
-        assert listed <= bill["totals"]["card_seconds"] <= most
+        assert listed - self.most_cards <= bill["totals"]["card_seconds"] <= most
         return ours
 
     def _total(self) -> int:
         total: int = self.books.bill(self.month)["totals"]["card_seconds"]
-        assert [*self.totals, total] == sorted([*self.totals, total])
+        # What runs is counted by our clock until slurmctld says when it ended, to its second: a
+        # run that has just ended can turn out a second shorter than it was last seen.
+        assert total >= max(self.totals, default=0) - self.most_cards
         self.totals.append(total)
         return total
 
